@@ -1,0 +1,53 @@
+"""A policy behind a guard: what it answers is checked, and one that misbehaves is replaced.
+
+Policies may be a user's own. One that raises, or answers what was not offered, ends there: a neutral policy of the
+same kind stands in for it from then on, and the fault is there to be reported. Its memory is kept only where the choice
+is carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from ..policies.errors import PolicyFault
+
+V = TypeVar("V")
+C = TypeVar("C")
+
+
+class Guarded(Generic[V, C]):
+    """One policy of a ``kind``, and what stands in for it once it has misbehaved."""
+
+    def __init__(
+        self,
+        kind: str,
+        policy: Callable[[V, Any], tuple[C, Any]],
+        stand_in: Callable[[], Callable[[V, Any], tuple[C, Any]]],
+    ) -> None:
+        self.faults = 0
+        self._kind = kind
+        self._policy = policy
+        self._stand_in = stand_in
+        self._memory: Any = None
+        self._fault: PolicyFault | None = None
+
+    def ask(self, view: V, check: Callable[[C], None], keep: bool = True) -> C:
+        """The policy's choice. ``check`` raises ``PolicyFault`` for one that can't be carried out."""
+        try:
+            choice, memory = self._policy(view, self._memory)
+            check(choice)
+        except (Exception, SystemExit) as error:
+            fault = PolicyFault(f"{self._kind} raised {error!r}: fix the policy")
+            self._fault = error if isinstance(error, PolicyFault) else fault
+            self.faults += 1
+            self._policy, self._memory = self._stand_in(), None
+            choice, memory = self._policy(view, None)
+        if keep:
+            self._memory = memory
+        return choice
+
+    def take_fault(self) -> PolicyFault | None:
+        """The fault that ended the policy, once."""
+        fault, self._fault = self._fault, None
+        return fault

@@ -1,0 +1,51 @@
+"""What fits an 8 GiB partition, as accounting: the sizes are given, nothing is loaded, and no speed is claimed."""
+
+from __future__ import annotations
+
+import pytest
+from coresident.actors.memory.plan import AllocationPlan, Buffer, admit_context, fits
+
+GIB, MIB = 1024**3, 1024**2
+PARTITION = 8 * GIB
+SIX_HEADS = 793_616_604
+WORKSPACES = 2 * 512 * MIB
+LABEL = "accounting fixture"
+
+
+def account(weights: int, per_token: int, fixed: int, copies: int, reserve: int):
+    """A plan for a context: weights, KV in one or two copies (live and retained), the decision model, workspaces."""
+
+    def plan_for(context: int) -> AllocationPlan:
+        return AllocationPlan(
+            (
+                Buffer(f"{LABEL}: weights", "weights", weights),
+                Buffer(f"{LABEL}: KV", "kv", per_token * context + fixed, copies),
+                Buffer(f"{LABEL}: decision model with six heads", "decision", SIX_HEADS),
+                Buffer(f"{LABEL}: workspaces", "workspace", WORKSPACES),
+                Buffer(f"{LABEL}: host reserve", "reserve", reserve),
+            )
+        )
+
+    return plan_for
+
+
+@pytest.mark.parametrize(("copies", "admitted"), [(1, 131_072), (2, 77_312)])
+def test_R15_a_48k_context_and_six_heads_fit_beside_a_host_reserve(copies, admitted):
+    plan_for = account(3_610_000_000, 6_144, 6 * MIB, copies, 2 * GIB)
+    admission = admit_context(131_072, plan_for, PARTITION)
+    assert admission.context == admitted
+    assert fits(plan_for(49_152), PARTITION)
+    assert copies == 1 or not fits(plan_for(admitted + 256), PARTITION)
+
+
+@pytest.mark.parametrize(("copies", "admitted", "fits_48k"), [(1, 91_648, True), (2, 45_056, False)])
+def test_R15_a_larger_model_takes_48k_only_with_one_copy(copies, admitted, fits_48k):
+    """Two copies leave too little: the retained prefix would have to share what the live one holds."""
+    plan_for = account(5_200_000_000, 16_384, 20 * MIB, copies, 0)
+    assert admit_context(131_072, plan_for, PARTITION).context == admitted
+    assert fits(plan_for(49_152), PARTITION) is fits_48k
+
+
+def test_R16_fixtures_are_labelled_accounting():
+    plan = account(1, 1, 1, 1, 1)(256)
+    assert all(buffer.name.startswith(LABEL) for buffer in plan.buffers)
