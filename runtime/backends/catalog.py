@@ -1,0 +1,113 @@
+"""Backends by name, opened from a configuration; heavy ones are imported when they are used."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+
+import attrs
+
+from ...actors.errors import InvalidRequest
+from ..config import Config, VerbalizerConfig
+from ..models.heads import HeadFile, HeadSpec, VerbalizerHead
+from ..models.locate import ModelSource, find_model
+from ..models.text import TextKit
+from ..models.tokenizer import AnyTokenizer
+from .contract import Backend
+from .modelled import SleepingBackend
+
+NAMES = ("reference", "modelled")
+PLANNED = ("mlx", "vulkan")
+
+
+@attrs.frozen
+class Opened:
+    """A backend that knows its models, their text sides by model key, and the kinds of the decision model's heads."""
+
+    backend: Backend
+    kits: Mapping[str, TextKit]
+    heads: Mapping[str, str]
+
+
+@attrs.frozen
+class Availability:
+    """Whether a backend can be used here, and what to do when not."""
+
+    name: str
+    available: bool
+    note: str
+
+
+def availability() -> tuple[Availability, ...]:
+    """Every backend name and its state on this machine; imports nothing heavy."""
+    here = [
+        Availability("reference", True, "NumPy on the CPU, the embedded default"),
+        Availability("modelled", True, "a cost model; computes nothing"),
+    ]
+    for name in PLANNED:
+        found = importlib.util.find_spec(name) is not None
+        note = "its package is installed, but this version has no such backend" if found else "not in this version"
+        here.append(Availability(name, False, note))
+    return tuple(here)
+
+
+def open_backend(config: Config) -> Opened:
+    """The backend of a configuration, with nothing loaded yet.
+
+    Raises ``InvalidRequest`` for an unknown backend or a head without meaning, ``ArtifactInvalid`` for a damaged model.
+    """
+    name = config.device.backend
+    if name == "reference":
+        return _reference(config)
+    if name == "modelled":
+        return _modelled(config)
+    raise InvalidRequest(f"device.backend is {name!r}: this version has {', '.join(NAMES)}", backend=name)
+
+
+def _reference(config: Config) -> Opened:
+    from .reference import ReferenceBackend
+
+    sources = {"generation": find_model(config.generation.model or None)}
+    if config.decision is not None and not config.decision.shares_weights:
+        sources["decision"] = find_model(config.decision.model)
+    backend = ReferenceBackend(sources, threads=config.device.threads or None)
+    kits = {key: TextKit.of(source, backend.describe(key).digest) for key, source in sources.items()}
+    if config.decision is None:
+        return Opened(backend, kits, {})
+    key = "generation" if config.decision.shares_weights else "decision"
+    backend.add_heads(key, decision_heads(config, kits[key].tokenizer))
+    return Opened(backend, kits, backend.head_kinds(key))
+
+
+def _modelled(config: Config) -> Opened:
+    verbalizers = config.decision.verbalizers if config.decision else ()
+    heads = {head.name: head.kind for head in verbalizers}
+    backend = SleepingBackend(heads=tuple(heads))
+    keys = ["generation"]
+    if config.decision is not None and not config.decision.shares_weights:
+        keys.append("decision")
+    synthetic = ModelSource()
+    kits = {key: TextKit.of(synthetic, backend.describe(key).digest) for key in keys}
+    return Opened(backend, kits, heads)
+
+
+def decision_heads(config: Config, tokenizer: AnyTokenizer) -> tuple[HeadSpec, ...]:
+    """The heads a configuration asks for: a file of linear heads, and verbalizers over the model's own tokens."""
+    if config.decision is None:
+        return ()
+    linear: tuple[HeadSpec, ...] = (HeadFile(config.decision.heads),) if config.decision.heads else ()
+    return linear + tuple(_verbalizer(head, tokenizer) for head in config.decision.verbalizers)
+
+
+def _verbalizer(head: VerbalizerConfig, tokenizer: AnyTokenizer) -> VerbalizerHead:
+    """First tokens of the words; a token that begins words of both sides tells nothing and is left out."""
+    positive = {tokens[0] for word in head.positive if (tokens := tokenizer.encode(word, special=False))}
+    negative = {tokens[0] for word in head.negative if (tokens := tokenizer.encode(word, special=False))}
+    both = positive & negative
+    if not positive - both or (head.negative and not negative - both):
+        raise InvalidRequest(
+            f"decision head {head.name}: {list(head.positive)} and {list(head.negative)} begin with the same tokens; "
+            "choose words that differ in their first token",
+            head=head.name,
+        )
+    return VerbalizerHead(head.name, head.kind, tuple(sorted(positive - both)), tuple(sorted(negative - both)))

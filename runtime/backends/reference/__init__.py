@@ -1,0 +1,5 @@
+"""The NumPy backend."""
+
+from .backend import ReferenceBackend
+
+__all__ = ["ReferenceBackend"]
