@@ -1,0 +1,280 @@
+"""Configuration as data: attrs classes, or the same keys in one TOML file.
+
+Sizes are integer bytes inside; in TOML they may also be strings with a unit (``"512 MiB"``, ``"2 GB"``). A policy is a
+name, or a table with a name and its parameters. Every error names the file, the key and the value.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NewType, get_origin
+
+import attrs
+import cattrs
+from attrs import validators
+from cattrs.cols import list_structure_factory
+from cattrs.gen import make_dict_structure_fn
+from cattrs.v import format_exception
+
+from ..actors.errors import InvalidRequest
+
+Bytes = NewType("Bytes", int)
+
+MIB = 1024**2
+GIB = 1024**3
+_DECIMAL = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS = _DECIMAL | {"kib": 1024, "mib": MIB, "gib": GIB, "tib": 1024 * GIB}
+
+
+def _at_least(least: int) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
+    def check(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+        if value < least:
+            raise ValueError(f"{attribute.name} is {value}: it must be at least {least}")
+
+    return check
+
+
+_positive = _at_least(1)
+
+
+def _words(least: int) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
+    def check(_: Any, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
+        if len(value) < least or not all(value):
+            raise ValueError(f"{attribute.name} is {list(value)}: it needs at least {least} words, none of them empty")
+
+    return check
+
+
+@attrs.frozen
+class DeviceConfig:
+    """The device: its backend, partition and workspace budget in bytes.
+
+    ``yield_ms`` is how long a segment should last at most: grants with a longer one are counted in the statistics.
+    ``threads`` of the reference backend's matrix products; 0 lets the backend choose.
+    """
+
+    backend: str = "reference"
+    partition: Bytes = attrs.field(default=Bytes(2 * GIB), validator=_positive)
+    workspace: Bytes = attrs.field(default=Bytes(192 * MIB), validator=_positive)
+    yield_ms: int = attrs.field(default=25, validator=_positive)
+    threads: int = attrs.field(default=0, validator=_at_least(0))
+
+
+@attrs.frozen
+class GenerationConfig:
+    """The generation model and what it holds.
+
+    ``model`` is a path, ``smollm2`` or ``synthetic``; empty takes ``CORESIDENT_MODEL``, and the synthetic checkpoint
+    when that is not set. ``context`` caps the KV context in tokens; 0 is the model's own limit. ``sequences`` are KV
+    slots, ``chunk`` the prefill chunk, ``retained`` the bytes for retained prefixes. ``reuse``: ``exact`` reuses every
+    matched token, ``grid`` only whole chunks (bit-identical logits to a cold run).
+    """
+
+    model: str = ""
+    context: int = attrs.field(default=0, validator=_at_least(0))
+    sequences: int = attrs.field(default=2, validator=_positive)
+    chunk: int = attrs.field(default=256, validator=_positive)
+    retained: Bytes = attrs.field(default=Bytes(256 * MIB), validator=_at_least(0))
+    reuse: str = attrs.field(default="exact", validator=validators.in_(("exact", "grid")))
+
+
+@attrs.frozen
+class VerbalizerConfig:
+    """A head that compares the logits of words: the first token of each string counts."""
+
+    name: str
+    kind: str = attrs.field(default="probability", validator=validators.in_(("rank", "probability", "choice")))
+    positive: tuple[str, ...] = attrs.field(default=("Yes", "yes", " Yes", " yes"), validator=_words(1))
+    negative: tuple[str, ...] = attrs.field(default=("No", "no", " No", " no"), validator=_words(0))
+
+
+DEFAULT_VERBALIZERS = (
+    VerbalizerConfig("rank", "rank"),
+    VerbalizerConfig("probability", "probability"),
+    VerbalizerConfig("choice", "choice"),
+)
+
+
+def _named(_: Any, attribute: attrs.Attribute[Any], value: str) -> None:
+    if not value:
+        raise ValueError(f"{attribute.name} is empty: name a model, or 'same' for the generation model's weights")
+
+
+@attrs.frozen
+class DecisionConfig:
+    """The decision model. ``same`` shares the generation model's weights, charged once.
+
+    ``context`` bounds instruction and row together, in tokens; ``rows_per_slice`` rows run under one charge; ``heads``
+    is a safetensors file of linear heads.
+    """
+
+    model: str = attrs.field(default="same", validator=_named)
+    context: int = attrs.field(default=1024, validator=_positive)
+    rows_per_slice: int = attrs.field(default=2, validator=_positive)
+    max_rows: int = attrs.field(default=64, validator=_positive)
+    heads: str = ""
+    verbalizers: tuple[VerbalizerConfig, ...] = DEFAULT_VERBALIZERS
+
+    def __attrs_post_init__(self) -> None:
+        names = [head.name for head in self.verbalizers]
+        if len(set(names)) < len(names):
+            raise ValueError(f"verbalizers have the names {', '.join(names)}: give each its own")
+        if not names and not self.heads:
+            raise ValueError("there are no heads: name a file of them, keep the verbalizers, or have no decision model")
+
+    @property
+    def shares_weights(self) -> bool:
+        return self.model == "same"
+
+
+@attrs.frozen
+class PolicyConfig:
+    """A policy by name, or ``module:attribute``, with its parameters."""
+
+    name: str
+    parameters: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class PoliciesConfig:
+    """The policies of every kind."""
+
+    ordering: PolicyConfig = PolicyConfig("strict")
+    quantum: PolicyConfig = PolicyConfig("fixed")
+    retention: PolicyConfig = PolicyConfig("lru")
+    abstention: PolicyConfig = PolicyConfig("deadline")
+    preparation: PolicyConfig = PolicyConfig("idle")
+
+
+@attrs.frozen
+class LimitsConfig:
+    """Bounds of queues: open generation requests, open decisions, and messages waiting in one mailbox."""
+
+    requests: int = attrs.field(default=64, validator=_positive)
+    decisions: int = attrs.field(default=64, validator=_positive)
+    mailbox: int = attrs.field(default=1024, validator=_positive)
+
+
+@attrs.frozen
+class Config:
+    """Everything a scheduler is opened with. ``decision`` may be ``None`` (``false`` in TOML): no decision model."""
+
+    device: DeviceConfig = DeviceConfig()
+    generation: GenerationConfig = GenerationConfig()
+    decision: DecisionConfig | None = DecisionConfig()
+    policies: PoliciesConfig = PoliciesConfig()
+    limits: LimitsConfig = LimitsConfig()
+
+
+def parse_bytes(value: object) -> int:
+    """Bytes from an integer or a string with a unit. Raises ``ValueError`` with what was given."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", value)
+        if found and found[2].lower() in _UNITS:
+            return int(float(found[1]) * _UNITS[found[2].lower()])
+    raise ValueError(f"{value!r} is not a size: give bytes, or a number with a unit such as '512 MiB'")
+
+
+def load_config(path: str | Path) -> Config:
+    """Read a TOML file. Raises ``InvalidRequest`` naming the file, key and value."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        data = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidRequest(f"configuration {path}: {error}", file=str(path)) from error
+    return structure(data, str(path))
+
+
+def structure(data: Mapping[str, Any], source: str = "configuration") -> Config:
+    """A configuration from plain data. Raises ``InvalidRequest`` naming the source, key and value."""
+    try:
+        _check_table(data)
+        return _converter().structure(data, Config)
+    except ValueError as error:
+        raise InvalidRequest(f"{error} @ {source}", file=source) from error
+    except cattrs.BaseValidationError as error:
+        faults = "; ".join(cattrs.transform_error(error, path=source, format_exception=_explain))
+        raise InvalidRequest(f"{faults}", file=source) from error
+
+
+def _explain(error: BaseException, expected: type | None) -> str:
+    if isinstance(error, cattrs.errors.ForbiddenExtraKeysError):
+        known = ", ".join(attribute.name for attribute in attrs.fields(error.cl))
+        return f"unknown keys {', '.join(sorted(error.extra_fields))}; known are {known}"
+    if isinstance(error, ValueError | TypeError) and error.args:
+        return str(error.args[0])
+    return format_exception(error, expected)
+
+
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    converter.register_structure_hook_func(lambda cls: cls is Bytes, lambda value, _: parse_bytes(value))
+    converter.register_structure_hook(int, _strict(int))
+    converter.register_structure_hook(str, _strict(str))
+    converter.register_structure_hook_factory(attrs.has, lambda cls: _table(cls, converter))
+    converter.register_structure_hook_factory(_is_list, lambda cls: _list(cls, converter))
+    table: Callable[[Any, Any], PolicyConfig] = converter.get_structure_hook(PolicyConfig)
+
+    def policy(value: Any, cls: type[PolicyConfig]) -> PolicyConfig:
+        if isinstance(value, str):
+            return PolicyConfig(value)
+        if isinstance(value, Mapping) and "parameters" not in value:
+            known = {"name": value["name"]} if "name" in value else {}
+            value = {**known, "parameters": {key: item for key, item in value.items() if key != "name"}}
+        return table(value, cls)
+
+    decision = converter.get_structure_hook(DecisionConfig)
+
+    def maybe_decision(value: Any, _: Any) -> DecisionConfig | None:
+        found: DecisionConfig | None = None if value is None or value is False else decision(value, DecisionConfig)
+        return found
+
+    converter.register_structure_hook(PolicyConfig, policy)
+    converter.register_structure_hook(DecisionConfig | None, maybe_decision)
+    return converter
+
+
+def _table(cls: type, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    """A class from a table, with no other keys than its own."""
+    inside: Callable[[Any, Any], Any] = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)
+
+    def structure_table(value: Any, _: Any) -> Any:
+        _check_table(value)
+        return inside(value, cls)
+
+    return structure_table
+
+
+def _check_table(value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{value!r} is not a table of keys and values")
+
+
+def _is_list(cls: Any) -> bool:
+    return get_origin(cls) is tuple
+
+
+def _list(cls: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    """A tuple from a list; a string is not a list of its letters."""
+    inside: Callable[[Any, Any], list[Any]] = list_structure_factory(cls, converter)
+
+    def structure_list(value: Any, _: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{value!r} is not a list")
+        return tuple(inside(value, cls))
+
+    return structure_list
+
+
+def _strict(kind: type) -> Any:
+    def check(value: Any, _: Any) -> Any:
+        if type(value) is not kind:
+            raise ValueError(f"{value!r} is not {'an integer' if kind is int else 'a string'}")
+        return value
+
+    return check
