@@ -1,0 +1,67 @@
+"""The command line's commands, and what stands before them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from .chat import chat
+from .demo import demo
+from .devices import devices
+from .failures import HELP, Terminal, reported
+from .logs import Level, configure
+from .plan import plan
+from .replay import replay
+from .show import show
+from .streams import allow_local_modules, open_streams
+
+
+class Reporting(TyperGroup):
+    """Commands whose errors end in an exit code and one message."""
+
+    def main(self, *args: Any, **settings: Any) -> Any:
+        open_streams()
+        allow_local_modules()
+        return super().main(*args, **settings)
+
+    def invoke(self, ctx: Any) -> Any:
+        # Any: the context's class is click's in older versions of typer, and typer's own in newer ones.
+        terminal = ctx.ensure_object(Terminal)
+        with reported(terminal):
+            return super().invoke(ctx)
+
+
+app = typer.Typer(
+    cls=Reporting,
+    help="Keep several models resident on one device and decide, step by step, whose work runs next.",
+    epilog=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from .. import __version__
+
+        typer.echo(f"coresident {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    log_level: Annotated[Level, typer.Option(help="What to log on stderr.")] = Level.WARNING,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
+) -> None:
+    configure(log_level)
+    context.ensure_object(Terminal).debug = debug
+
+
+for command in (demo, chat, plan, devices, replay, show):
+    app.command(epilog=HELP)(command)

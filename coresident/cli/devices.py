@@ -1,0 +1,62 @@
+"""``coresident devices``: what this machine can run on, and which models it has."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..actors.errors import ArtifactInvalid
+from ..runtime.backends.catalog import availability
+from ..runtime.models.locate import PACKAGES, SYNTHETIC, VARIABLE, find_model
+from . import options
+from .wording import print_json, screen, size, table_of
+
+
+def devices(as_json: options.AsJson = False) -> None:
+    """Show the backends, what is missing for the others, the machine's memory, and the models found."""
+    report = found_here()
+    if as_json:
+        print_json(report)
+        return
+    console = screen()
+    machine = report["machine"]
+    console.print(f"{machine['cores']} CPU cores for this process, {size(machine['memory'])} of memory", style="bold")
+    backends = table_of("backends", "name", "here", "note")
+    for backend in report["backends"]:
+        backends.add_row(backend["name"], "yes" if backend["available"] else "no", backend["note"])
+    models = table_of("models", "name", "here", "note")
+    for model in report["models"]:
+        models.add_row(model["name"], "yes" if model["available"] else "no", model["note"])
+    for table in (backends, models):
+        console.print()
+        console.print(table)
+
+
+def found_here() -> dict[str, Any]:
+    """The same for machines; memory in bytes."""
+    named = [SYNTHETIC, *PACKAGES]
+    if os.environ.get(VARIABLE):
+        named.append(os.environ[VARIABLE])
+    return {
+        "machine": {"cores": _cores(), "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")},
+        "backends": [{"name": here.name, "available": here.available, "note": here.note} for here in availability()],
+        "models": [_model(name) for name in named],
+    }
+
+
+def _cores() -> int:
+    """Cores that this process may use; containers and ``taskset`` may leave it fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _model(name: str) -> dict[str, Any]:
+    """Whether a model is there and is one that can be run: its metadata is read, its weights are not."""
+    try:
+        source = find_model(name)
+        source.open()
+        path = source.path
+    except (ArtifactInvalid, OSError) as error:
+        note = error.message if isinstance(error, ArtifactInvalid) else str(error)
+        return {"name": name, "available": False, "note": note}
+    note = "untrained, built in" if path == SYNTHETIC else path
+    return {"name": name, "available": True, "note": note}

@@ -1,0 +1,72 @@
+"""Figures for people: sizes, durations and shares. Machines get integers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+from rich.console import Console
+from rich.table import Table
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+class Screen(Console):
+    """A console that lets a closed pipe end the command instead of the process."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError("the reader of the output went away")
+
+
+def screen() -> Screen:
+    """The console on stdout. Text is shown as it is: no markup, no emoji codes, no guessed highlights."""
+    return Screen(highlight=False, markup=False, emoji=False)
+
+
+def size(count: int) -> str:
+    """Bytes with a binary unit: ``1.5 GiB``."""
+    value, unit = float(count), 0
+    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{count} B" if unit == 0 else f"{value:,.1f} {_UNITS[unit]}"
+
+
+def duration(ns: int | None) -> str:
+    """Nanoseconds in the unit that fits: ``1.25 s``, ``41 ms``, ``350 µs``."""
+    if ns is None:
+        return "-"
+    if ns >= 10**9:
+        return f"{ns / 1e9:.2f} s"
+    return f"{ns / 1e6:.0f} ms" if ns >= 10**7 else f"{ns / 1e6:.1f} ms" if ns >= 10**6 else f"{ns / 1e3:.0f} µs"
+
+
+def percentile(values: Sequence[int], share: float) -> int | None:
+    """The nearest-rank percentile; ``None`` of nothing."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
+
+
+def shown(text: str) -> str:
+    """Text with everything that a terminal would obey instead of showing, escaped."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def table_of(title: str, *columns: str) -> Table:
+    """An empty table; columns whose name begins with ``>`` hold figures."""
+    table = Table(title=title, title_justify="left", title_style="dim", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+    return table
+
+
+def print_json(body: Mapping[str, Any]) -> None:
+    """One JSON object on stdout, attrs classes as objects."""
+    print(json.dumps(body, default=_plain, indent=2, ensure_ascii=False))
+
+
+def _plain(value: object) -> object:
+    if attrs.has(type(value)):
+        return attrs.asdict(value, recurse=False)  # type: ignore[arg-type]
+    return str(value)
