@@ -1,0 +1,103 @@
+"""Writes the table in ``benchmarks/README.md`` from ``results.json``, between its two marks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from common import RESULTS
+
+README = Path(__file__).parent / "README.md"
+BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+
+
+def rows(results: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What was measured, and the figures."""
+    if "overhead" in results:
+        yield from _overhead(results["overhead"])
+    if "latency" in results:
+        yield from _latency(results["latency"])
+    if "prefix" in results:
+        figures = results["prefix"]
+        yield (
+            f"time to first token, {figures['prompt_tokens']} tokens: cold, with 2,000 retained",
+            f"{figures['cold_s']} s, {figures['retained_s']} s: {figures['cold_over_retained']} times",
+        )
+    if "preparation" in results:
+        yield from _preparation(results["preparation"])
+    if "longevity" in results:
+        yield from _longevity(results["longevity"])
+    if "speed" in results:
+        figures = results["speed"]
+        for depth, speeds in figures["by_depth"].items():
+            prefill, decode = speeds["prefill_cpu_ms_per_token"], speeds["decode_cpu_ms_per_token"]
+            yield f"reference backend at depth {depth}: prefill, decode", f"{prefill}, {decode} cpu-ms a token"
+        account = f"account {figures['account_MiB']} MiB, of it weights {figures['weights_MiB']} MiB"
+        yield "peak resident memory of that run", f"{figures['peak_resident_MiB']} MiB ({account})"
+
+
+def _overhead(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for part in ("decode", "prefill"):
+        one = figures[part]
+        yield (
+            f"{part} through the scheduler / bare loop on the same backend",
+            f"{one['median_of_paired_ratios']} ({one['scheduler_tokens_per_s']} / {one['bare_tokens_per_s']} tokens/s)",
+        )
+
+
+def _latency(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for situation in ("idle", "under_stream", "under_prefill"):
+        cells = []
+        for ordering in ("strict", "fifo"):
+            one = figures[ordering][f"{situation}_s"]
+            cells.append(f"{ordering} {one['p50']} / {one['p95']} / {one['max']} s")
+        yield f"decision {situation.replace('_', ' ')}: p50 / p95 / max", "; ".join(cells)
+    for ordering in ("strict", "fifo"):
+        one = figures[ordering]
+        yield (
+            f"the stream with decisions in it / alone ({ordering})",
+            f"{one['stream_total_over_alone']}",
+        )
+
+
+def _preparation(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    seconds = figures["first_token_s"]
+    words = ", ".join(f"{name.replace('_', ' ')} {value} s" for name, value in seconds.items())
+    yield "time to first token of about 2,000 tokens", words
+    decisions = figures["decisions"]
+    idle, during = decisions["idle_s"]["p50"], decisions["during_preparation_s"]["p50"]
+    yield "decision during a preparation / idle, p50", f"{decisions['ratio_p50']} ({during} / {idle} s)"
+    alone, disturbed = decisions["preparation_s_alone"], decisions["preparation_s_without_the_decisions"]
+    yield (
+        f"a preparation preempted {decisions['preemptions']} times: tokens computed twice, its own time / undisturbed",
+        f"{decisions['tokens_computed_twice']}, {disturbed} / {alone} s",
+    )
+
+
+def _longevity(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name in ("virtual_hour", "live"):
+        one = figures[name]
+        what = f"mixed work with cancels, {name.replace('_', ' ')}: requests, growth of traced memory"
+        yield what, f"{one['requests']}, {one['memory_growth']}"
+
+
+def main() -> None:
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    cores = sorted({figures["cores"] for figures in results.values()})
+    lines = [
+        f"Machine: {' or '.join(map(str, cores))} shared CPU cores, no GPU.",
+        "",
+        "| measured | result |",
+        "|---|---|",
+    ]
+    lines += [f"| {what} | {result} |" for what, result in rows(results)]
+    text = README.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    README.write_text(before + BEGIN + "\n" + "\n".join(lines) + "\n" + END + after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
