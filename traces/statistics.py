@@ -36,8 +36,9 @@ _AS = {
 
 @attrs.frozen
 class ClassStatistics:
-    """Requests of one work class. ``abstained`` counts by reason, ``failed`` and ``refused`` by type of error;
-    ``open`` did not end.
+    """Requests of one work class.
+
+    ``abstained`` counts by reason, ``failed`` and ``refused`` by type of error; ``open`` did not end.
 
     ``decode_rate`` is tokens a second between first and last tokens, ``rate`` over the time from the first arrival to
     the last end. ``reused`` of ``prompt_tokens`` came from retained prefixes (for decisions: of their instructions).

@@ -44,8 +44,9 @@ class Sampled:
 
 
 class Sampler(Protocol):
-    """Chooses a token from float32 logits of shape ``(vocabulary,)``. One object per request;
-    keeps its own seeded state.
+    """Chooses a token from float32 logits of shape ``(vocabulary,)``.
+
+    One object per request; it keeps its own seeded state.
     """
 
     def sample(self, logits: NDArray[np.float32]) -> Sampled: ...
@@ -128,8 +129,9 @@ class Workspace(Protocol):
 
 
 class Backend(Protocol):
-    """One device. ``model`` is the key a model was opened with;
-    ``role`` is ``generation`` or ``decision`` and has its own slots.
+    """One device.
+
+    ``model`` is the key a model was opened with; ``role`` is ``generation`` or ``decision`` and has its own slots.
     """
 
     name: str

@@ -90,8 +90,9 @@ class TextKit:
         return RenderedDecision(self.tokenizer.encode_prompt(head), bodies, self._identity(self.template.digest({})))
 
     def _around_row(self, instruction: str) -> tuple[str, str]:
-        """What the template puts before and after a row;
-        without a system role, the instruction leads the user's message.
+        """What the template puts before and after a row.
+
+        Without a system role, the instruction leads the user's message.
         """
         mark = "row" + hashlib.sha256(instruction.encode(errors="replace")).hexdigest()[:16]
         try:
