@@ -1,0 +1,1 @@
+"""Sweeps: traces x policies x devices x seeds, on any executor."""

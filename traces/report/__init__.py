@@ -1,0 +1,1 @@
+"""One page and one timeline for what runs came to."""
