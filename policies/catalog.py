@@ -17,11 +17,16 @@ from .abstention.deadline import deadline as abstain_by_deadline
 from .errors import PolicyFault
 from .ordering.aging import aging
 from .ordering.deadline import deadline as order_by_deadline
+from .ordering.edf import edf
 from .ordering.fifo import fifo
+from .ordering.shortest_remaining import shortest_remaining
 from .ordering.strict import strict
+from .ordering.weighted_fair import weighted_fair
 from .preparation.after_quiet import after_quiet
+from .preparation.gain import gain
 from .preparation.idle import idle
 from .preparation.never import never
+from .quantum.arrivals import arrivals
 from .quantum.fixed import fixed
 from .quantum.timed import timed
 from .retention.cost import cost
@@ -34,12 +39,20 @@ ORDERING: dict[str, Callable[..., Ordering]] = {
     "strict": strict,
     "aging": aging,
     "deadline": order_by_deadline,
+    "weighted_fair": weighted_fair,
+    "shortest_remaining": shortest_remaining,
+    "edf": edf,
     "fifo": fifo,
 }
-QUANTUM: dict[str, Callable[..., Quantum]] = {"fixed": fixed, "timed": timed}
+QUANTUM: dict[str, Callable[..., Quantum]] = {"fixed": fixed, "timed": timed, "arrivals": arrivals}
 RETENTION: dict[str, Callable[..., Retention]] = {"lru": lru, "cost": cost}
 ABSTENTION: dict[str, Callable[..., Abstention]] = {"deadline": abstain_by_deadline, "confident": confident}
-PREPARATION: dict[str, Callable[..., Preparation]] = {"idle": idle, "never": never, "after_quiet": after_quiet}
+PREPARATION: dict[str, Callable[..., Preparation]] = {
+    "idle": idle,
+    "never": never,
+    "after_quiet": after_quiet,
+    "gain": gain,
+}
 
 CATALOG: dict[str, Mapping[str, Factory]] = {
     "ordering": ORDERING,

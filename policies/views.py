@@ -36,6 +36,8 @@ class StepView:
     ``bound_ns`` is the expected duration of one whole step. ``suspended`` marks a chunk stopped between two
     segments; ``drops`` counts how often it was dropped. ``started`` says that an earlier step of the same
     request has run. ``passed`` says that a segment of less urgent work has ended since the request arrived.
+    ``remaining_ns`` is the device time that the request may still need, this step included: its prompt and all the
+    tokens it may generate, at measured speed; 0 where that is not known.
     """
 
     step: str
@@ -50,19 +52,22 @@ class StepView:
     started: bool = False
     passed: bool = False
     drops: int = 0
+    remaining_ns: int = 0
 
 
 @attrs.frozen
 class OrderingView:
     """The device at one instant: what waits (suspended chunks included), what runs, the free workspace bytes.
 
-    ``waiting`` is in order of submission: policies leave equal steps in that order.
+    ``waiting`` is in order of submission: policies leave equal steps in that order. ``free_since`` is when the last
+    grant ended, 0 before the first: what came after it was idle time.
     """
 
     at: int
     waiting: tuple[StepView, ...]
     running: StepView | None
     free: int
+    free_since: int = 0
 
 
 @attrs.frozen
@@ -80,18 +85,24 @@ class Choice:
 class QuantumView:
     """A decode run about to be submitted: its rows, measured time of one token, and what else is open.
 
-    ``waiting`` counts open requests of the same model that are not in this run.
+    ``waiting`` counts open requests of the same model that are not in this run. ``decisions`` counts the decision
+    requests that have asked for the device since it was made, as known at ``at``, when the run is submitted.
     """
 
     rows: int
     token_ns: int
     waiting: int
     work_class: WorkClass
+    at: int = 0
+    decisions: int = 0
 
 
 @attrs.frozen
 class RetainedView:
-    """One retained prefix: bytes, tokens, time of last use, uses since it was kept, what recomputing costs."""
+    """One retained prefix: its tokens, time of last use, uses since it was kept, what recomputing costs.
+
+    ``bytes`` are free without it: not those that other prefixes hold too.
+    """
 
     handle: int
     bytes: int
@@ -130,12 +141,18 @@ class PreparationView:
     """A preparation that could go on.
 
     ``open`` counts the other open requests of its model; ``quiet_since`` is when the last of them ended, or when the
-    model became available.
+    model became available. ``cost_ns`` is the device time of the tokens left to prepare, at measured speed, 0 where
+    that is not known. ``thinks`` are the latest times from such an end to the next request. Preparations that have
+    ended ``computed`` so many tokens, of which ``wasted`` serve nobody, because a newer one superseded them.
     """
 
     at: int
     open: int
     quiet_since: int
+    cost_ns: int = 0
+    thinks: tuple[int, ...] = ()
+    computed: int = 0
+    wasted: int = 0
 
 
 Ordering: TypeAlias = Callable[[OrderingView, Any], tuple[Choice, Any]]

@@ -1,4 +1,6 @@
-"""First come, first served: for comparison with the others, and for what most servers do.
+"""First come, first served: for comparison with the others, and what one lock around the device gives.
+
+Requests are not batched with each other, as servers of many users do.
 
 The step whose request arrived first has the device, whatever its class, and a running step is never asked to
 yield.

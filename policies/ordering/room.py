@@ -37,8 +37,8 @@ def make_room(view: OrderingView, chosen: StepView) -> Choice:
 def give_way(view: OrderingView, urgent: StepView | None) -> Choice:
     """Return the answer while a step runs: ``urgent`` if the running step should yield to it, else the running step.
 
-    The running step goes on when its yielding would be in vain: it was dropped before, so it cannot be
-    dropped again, and without its bytes ``urgent`` does not fit.
+    The running step goes on when its yielding would be in vain: it cannot be dropped, because it was dropped before
+    or is as urgent, and without its bytes ``urgent`` does not fit.
     """
     running = view.running
     if running is None:
@@ -46,7 +46,7 @@ def give_way(view: OrderingView, urgent: StepView | None) -> Choice:
     if urgent is None:
         return Choice(running.step)
     bytes_there = view.free + sum(step.charge for step in _droppable(view, urgent))
-    if running.drops == 0:
+    if running.drops == 0 and running.work_class > urgent.work_class:
         bytes_there += running.charge
     fits = urgent.suspended or urgent.charge <= bytes_there
     return Choice(urgent.step if fits else running.step)

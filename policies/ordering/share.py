@@ -60,9 +60,10 @@ def by_class(order: Order, share: float) -> Ordering:
         if first is None:
             raise ValueError("an ordering policy was asked with nothing waiting and nothing running")
         shares = _settled(memory or Shares(), view)
-        choice = make_room(view, _owed(shares, view, order, share) or first)
+        owed = _owed(shares, view, order, share) if len(view.waiting) > 1 else None
+        choice = make_room(view, owed or first)
         granted = next(step.work_class for step in view.waiting if step.step == choice.step)
-        return choice, attrs.evolve(shares, granted=granted, at=view.at)
+        return choice, Shares(granted, view.at, shares.claims)
 
     return decide
 
@@ -74,8 +75,8 @@ def may_pass(waiting: tuple[StepView, ...]) -> bool:
 
 def _settled(shares: Shares, view: OrderingView) -> Shares:
     """Bring the claims up to ``view.at``: the device was with ``shares.granted`` since ``shares.at``."""
-    claims = zip(SHARED, shares.claims, strict=True)
-    return attrs.evolve(shares, claims=tuple(_claim(k, claim, shares, view) for k, claim in claims))
+    claims = [_claim(k, claim, shares, view) for k, claim in zip(SHARED, shares.claims, strict=True)]
+    return Shares(shares.granted, shares.at, tuple(claims))
 
 
 def _claim(work_class: WorkClass, claim: Claim, shares: Shares, view: OrderingView) -> Claim:
@@ -85,10 +86,10 @@ def _claim(work_class: WorkClass, claim: Claim, shares: Shares, view: OrderingVi
         return Claim(0, view.at - shares.at if paid else claim.segment_ns)
     since = min((s.submitted for s in view.waiting if s.work_class is work_class), default=None)
     if since is None:
-        return attrs.evolve(claim, urgent_ns=0)
+        return Claim(0, claim.segment_ns) if claim.urgent_ns else claim
     if shares.granted is None or shares.granted > work_class:
         return claim
-    return attrs.evolve(claim, urgent_ns=claim.urgent_ns + view.at - max(since, shares.at))
+    return Claim(claim.urgent_ns + view.at - max(since, shares.at), claim.segment_ns)
 
 
 def _owed(shares: Shares, view: OrderingView, order: Order, share: float) -> StepView | None:

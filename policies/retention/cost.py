@@ -8,6 +8,10 @@ however dear it was.
 The clock moves only when something is evicted, which is when this policy is asked: an entry whose
 ``last_used`` differs from the remembered one was used under the present clock. So the view and the memory
 suffice, and no use is missed.
+
+Bound: one that is used no more, with ``V = (uses + 1) * cost_ns / bytes``, goes within ``(n + 1) * (V / v + 1)``
+evictions, where ``n`` others are kept beside it and ``v`` is the least such value among them: at most ``n`` evictions
+pass before the clock rises by ``v``.
 """
 
 from __future__ import annotations

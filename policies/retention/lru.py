@@ -1,4 +1,7 @@
-"""The prefix that was used least recently goes first."""
+"""The prefix that was used least recently goes first.
+
+Bound: one that is used no more goes after those that were used before it, one eviction each.
+"""
 
 from __future__ import annotations
 

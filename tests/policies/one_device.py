@@ -67,7 +67,10 @@ class Segment:
 
 @attrs.define
 class Device:
-    """Runs clients to their end under one policy; ``late`` submits next steps only after the device was granted."""
+    """Runs clients to their end under one policy; ``late`` submits next steps only after the device was granted.
+
+    ``gaps`` are the times in which a class waited, up to a grant; ``waits`` those of steps up to their first grant.
+    """
 
     policy: Ordering
     capacity: int = 0
@@ -79,8 +82,10 @@ class Device:
     segments: list[Segment] = attrs.field(factory=list)
     arrived: dict[str, int] = attrs.field(factory=dict)
     ended: dict[str, int] = attrs.field(factory=dict)
-    gaps: list[tuple[WorkClass, int]] = attrs.field(factory=list)
+    gaps: list[tuple[WorkClass, int, int]] = attrs.field(factory=list)
     drops: dict[str, int] = attrs.field(factory=dict)
+    waits: list[tuple[StepView, int]] = attrs.field(factory=list)
+    _free_since: int = 0
     _since: dict[WorkClass, int] = attrs.field(factory=dict)
     _count: int = 0
 
@@ -104,8 +109,8 @@ class Device:
     def _submit(self, work: Open, at: int) -> None:
         """Queue the next step of ``work``; it is let in with the arrivals of its time."""
         self._count += 1
-        name, bound = f"{work.view.request}#{self._count}", sum(work.left[0])
-        work.view = attrs.evolve(work.view, step=name, submitted=at, bound_ns=bound, suspended=False)
+        name, bound, left = f"{work.view.request}#{self._count}", sum(work.left[0]), sum(map(sum, work.left))
+        work.view = attrs.evolve(work.view, step=name, submitted=at, bound_ns=bound, suspended=False, remaining_ns=left)
         heapq.heappush(self.arrivals, (at, self._count, work))
 
     def _admit(self, running: Open | None, until: int) -> bool:
@@ -126,7 +131,9 @@ class Device:
         held = sum(w.view.charge for w in self.waiting if w.view.suspended)
         free = self.capacity - held - (running.view.charge if running else 0)
         assert free >= 0
-        view = OrderingView(self.at, tuple(w.view for w in self.waiting), running and running.view, free)
+        view = OrderingView(
+            self.at, tuple(w.view for w in self.waiting), running and running.view, free, self._free_since
+        )
         answer = self.policy(view, self.memory)
         assert answer == self.policy(view, self.memory), "the policy is not pure"
         hash(answer)
@@ -148,7 +155,9 @@ class Device:
         held = sum(w.view.charge for w in self.waiting if w.view.suspended)
         assert held + work.view.charge <= self.capacity
         work_class = work.view.work_class
-        self.gaps.append((work_class, self.at - self._since.pop(work_class)))
+        self.gaps.append((work_class, self._since.pop(work_class), self.at))
+        if not work.view.suspended:
+            self.waits.append((work.view, self.at - work.view.submitted))
         self._run(work)
         if any(w.view.work_class is work_class for w in self.waiting):
             self._since[work_class] = self.at
@@ -181,6 +190,7 @@ class Device:
                     other.view = attrs.evolve(other.view, passed=True)
             if yields:
                 break
+        self._free_since = self.at
         self._after(work, tuple(segments))
 
     def _after(self, work: Open, rest: tuple[int, ...]) -> None:

@@ -73,3 +73,6 @@ def test_a_running_step_goes_on_when_its_yielding_would_be_in_vain():
     assert give_way(OrderingView(10, (urgent,), running, 20), urgent) == Choice("f")
     assert give_way(OrderingView(10, (urgent,), running, 60), urgent) == Choice("d")
     assert give_way(OrderingView(10, (urgent,), attrs.evolve(running, drops=0), 20), urgent) == Choice("d")
+    as_urgent = attrs.evolve(running, drops=0, work_class=DECISION)
+    assert give_way(OrderingView(10, (urgent,), as_urgent, 20), urgent) == Choice("f")
+    assert give_way(OrderingView(10, (urgent,), as_urgent, 60), urgent) == Choice("d")

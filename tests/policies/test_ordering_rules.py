@@ -11,9 +11,7 @@ from coresident.policies.views import Choice, OrderingView, StepView, WorkClass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_device import MS, Client, Device, Request
-
-DECISION, FOREGROUND, UTILITY, PREPARATION = WorkClass
-PREEMPTIVE = ["strict", "aging", "deadline"]
+from random_clients import BY_CLASS, DECISION, DECISIONS_FIRST, FOREGROUND, PREPARATION, UTILITY
 
 
 def step(name, work_class, submitted=0, **fields):
@@ -29,32 +27,32 @@ def chosen(policy, waiting, running=None, free=0, at=100 * MS):
     return policy(OrderingView(at, tuple(waiting), running, free), None)[0].step
 
 
-@pytest.mark.parametrize("name", PREEMPTIVE)
+@pytest.mark.parametrize("name", DECISIONS_FIRST)
 def test_the_next_grant_is_the_decisions_however_many_wait(name):
     crowd = [step(f"f{i}", FOREGROUND, i) for i in range(50)]
     assert chosen(resolve("ordering", name), [*crowd, step("d", DECISION, 60)], at=61) == "d"
 
 
-@pytest.mark.parametrize("name", PREEMPTIVE)
+@pytest.mark.parametrize("name", DECISIONS_FIRST)
 def test_a_started_decision_goes_before_an_older_one(name):
     waiting = [step("old", DECISION, 1), step("begun", DECISION, 2, started=True)]
     assert chosen(resolve("ordering", name), waiting) == "begun"
 
 
-@pytest.mark.parametrize("name", ["strict", "deadline"])
+@pytest.mark.parametrize("name", BY_CLASS)
 def test_a_suspended_chunk_goes_on_before_other_work_of_its_class(name):
     waiting = [step("old", FOREGROUND, 1), chunk("begun", FOREGROUND, 2)]
     assert chosen(resolve("ordering", name), waiting) == "begun"
 
 
-@pytest.mark.parametrize("name", PREEMPTIVE)
+@pytest.mark.parametrize("name", DECISIONS_FIRST)
 def test_preparation_only_when_nothing_else_waits(name):
     old = chunk("p", PREPARATION, 0)
     assert chosen(resolve("ordering", name), [old, step("u", UTILITY, 10**12)], at=10**12) == "u"
     assert chosen(resolve("ordering", name), [old]) == "p"
 
 
-@pytest.mark.parametrize("name", PREEMPTIVE)
+@pytest.mark.parametrize("name", DECISIONS_FIRST)
 def test_a_running_step_yields_to_more_urgent_work_only(name):
     policy = resolve("ordering", name)
     running = step("f", FOREGROUND, 5)
@@ -84,6 +82,25 @@ def test_deadline_puts_the_earliest_due_first_within_a_class():
     assert chosen(policy, [step("u", UTILITY, 0, deadline=1), never]) == "never"
 
 
+def test_edf_goes_by_due_whatever_the_class_and_a_deadline_makes_it_earlier_only():
+    policy = resolve("ordering", "edf", decision_ms=10, foreground_ms=20, utility_ms=60)
+    decision = step("d", DECISION, 55 * MS)
+    old = step("u", UTILITY, 0)
+    assert chosen(policy, [decision, old]) == "u"
+    assert chosen(policy, [decision, step("u", UTILITY, 6 * MS)]) == "d"
+    assert chosen(policy, [old, step("f", FOREGROUND, 45 * MS, deadline=10**15)]) == "u"
+    assert chosen(policy, [old, step("f", FOREGROUND, 45 * MS, deadline=50 * MS)]) == "f"
+    # One that was missed long ago is due at its submission, and so is the step that follows.
+    missed = step("m", UTILITY, 58 * MS, deadline=1)
+    assert chosen(policy, [missed, step("f", FOREGROUND, 37 * MS)]) == "f"
+    assert chosen(policy, [missed, step("f", FOREGROUND, 39 * MS)]) == "m"
+    slice_two = step("d", DECISION, 90 * MS, request_arrived=40 * MS)
+    assert chosen(policy, [slice_two, step("f", FOREGROUND, 31 * MS)]) == "d"
+    assert chosen(policy, [old], running=decision) == "u"
+    assert chosen(policy, [decision], running=old) == "u"
+    assert chosen(policy, [old], running=step("p", PREPARATION, 0)) == "u"
+
+
 def test_aging_lets_waiting_work_precede_newer_urgent_work():
     policy = resolve("ordering", "aging", rate=10)
     fresh = step("f", FOREGROUND, 200 * MS)
@@ -105,7 +122,7 @@ def test_scenario_16_two_that_arrive_together_are_both_served(name):
     assert {"A/0", "B/0", "C/0"} == device.ended.keys()
 
 
-@pytest.mark.parametrize("name", PREEMPTIVE)
+@pytest.mark.parametrize("name", DECISIONS_FIRST)
 def test_scenario_21_29_streams_take_turns_and_a_cold_one_is_served_within_a_round(name):
     warm = [Client(n, FOREGROUND, (Request(((MS,),) * 40, chunk=False),)) for n in "ABC"]
     cold = Client("cold", FOREGROUND, (Request(((MS,),) * 5, chunk=False),), start=20 * MS)
@@ -116,7 +133,7 @@ def test_scenario_21_29_streams_take_turns_and_a_cold_one_is_served_within_a_rou
 
 
 @pytest.mark.parametrize("segments", [8, 32, 128])
-@pytest.mark.parametrize("name", PREEMPTIVE)
+@pytest.mark.parametrize("name", DECISIONS_FIRST)
 def test_scenario_22_23_a_long_prefill_costs_a_decision_one_segment_whatever_its_length(name, segments):
     prefill = Client("long", FOREGROUND, (Request(((20 * MS,) * segments,)),))
     asks = Client("d", DECISION, (Request(((5 * MS,),)),) * 10, start=3 * MS, think=33 * MS)
@@ -127,7 +144,7 @@ def test_scenario_22_23_a_long_prefill_costs_a_decision_one_segment_whatever_its
     assert fifo.ended["d/0"] - fifo.arrived["d/0"] == 20 * MS * segments - 3 * MS + 5 * MS
 
 
-@pytest.mark.parametrize("name", PREEMPTIVE)
+@pytest.mark.parametrize("name", DECISIONS_FIRST)
 def test_scenario_25_31_preparation_finishes_though_each_segment_is_interrupted_and_computes_nothing_twice(
     name,
 ):
@@ -138,7 +155,7 @@ def test_scenario_25_31_preparation_finishes_though_each_segment_is_interrupted_
     assert sum(s.request == "p/0" for s in device.segments) == 30
 
 
-@pytest.mark.parametrize("name", PREEMPTIVE)
+@pytest.mark.parametrize("name", DECISIONS_FIRST)
 def test_scenario_26_with_no_room_left_the_urgent_class_still_goes(name):
     waiting = [chunk("p", PREPARATION, charge=80), step("d", DECISION, 5, charge=50)]
     view = OrderingView(10, tuple(waiting), None, free=0)
@@ -197,7 +214,7 @@ def test_any_view_has_a_valid_answer_and_the_same_one_twice(name, views):
         memory = kept
 
 
-@pytest.mark.parametrize("name", ["strict", "deadline"])
+@pytest.mark.parametrize("name", BY_CLASS)
 def test_a_claim_is_void_when_its_class_does_not_wait(name):
     """8 ms and 2 ms of decisions passed by, and 10 ms are a claim: owed if it waited on, not if it came anew."""
     policy = resolve("ordering", name, share=0.5)
@@ -223,7 +240,7 @@ def asked(policy, views):
     return choice.step
 
 
-@pytest.mark.parametrize("name", ["strict", "deadline"])
+@pytest.mark.parametrize("name", BY_CLASS)
 def test_of_two_claims_the_larger_goes_first_also_against_the_most_urgent_class(name):
     policy = resolve("ordering", name, share=0.5)
     f, u = step("f", FOREGROUND, 0), step("u", UTILITY, 0)
@@ -238,7 +255,7 @@ def test_of_two_claims_the_larger_goes_first_also_against_the_most_urgent_class(
     assert asked(policy, [*began, (40, [f, older])]) == "f"
 
 
-@pytest.mark.parametrize("name", ["strict", "deadline"])
+@pytest.mark.parametrize("name", BY_CLASS)
 def test_time_without_waiting_work_is_not_taken_for_a_segment(name):
     """Foreground runs alone and the device idles; a claim is still measured by the step of 10 ms."""
     policy = resolve("ordering", name, share=0.5)
