@@ -14,7 +14,7 @@ from ..policies.views import WorkClass
 from .effects import Effect, Notify, Send
 from .errors import ContextExceeded, CoresidentError, InvalidRequest, Overloaded
 from .events import Accepted, CheckpointEnded
-from .memory.prefixes import Entry
+from .memory.entries import Entry
 from .messages import Failed, FetchPrefix, Finished, StepDone, StepRefused, StorePrefix, SubmitStep, WithdrawStep
 from .pace import Pace
 from .retaining import Retainer
@@ -65,8 +65,6 @@ class Checkpointer:
             ContextExceeded, BudgetExceeded: the file's prefix does not fit the context or what may be retained.
             Overloaded: too many are on their way.
         """
-        if message.request in self:
-            raise InvalidRequest(f"request {message.request} is already open: use a new id")
         if len(self) >= self._setup.queue:
             raise Overloaded(f"{len(self)} prefixes are being stored or fetched: wait for one to end")
         if isinstance(message, FetchPrefix):

@@ -96,6 +96,11 @@ class DecisionActor:
         """A frozen view of the actor."""
         return DecisionStatistics(open=len(self._open), instructions=self._slices.instructions, **self._counts)
 
+    def waits(self) -> dict[str, str]:
+        """What every open request waits for, in words."""
+        step = f"{self._step.step} of {self._step.request}" if self._step else "a step"
+        return {request: f"{d.life.state}, waiting for {step}" for request, d in self._open.items()}
+
     # --- admission ----------------------------------------------------------------------------------------------
 
     def _submit(self, spec: SubmitDecision, at: int) -> None:

@@ -85,8 +85,8 @@ class DeviceController:
             case PromoteStep():
                 self._queue.promote(message)
                 self._choose(at)
-            case Discharge(account, owner):
-                self._ledger.discharge(account, owner)
+            case Discharge(account, owner, amount):
+                self._ledger.discharge(account, owner, amount)
             case ResetDevice():
                 if self._life.can("reset"):
                     self._life.to("reset")
@@ -122,10 +122,11 @@ class DeviceController:
         """Grant when idle; ask running work to yield when the policy would rather run something else."""
         if self._life.state == "idle":
             self._grant_next(at)
-        waiting = self._queue.waiting()
-        if self._life.state != "running" or self._running is None or not waiting:
+        if self._life.state != "running" or self._running is None or len(self._queue) == 1:
             return
-        view = OrderingView(at, waiting, self._queue.view(self._running), self._ledger.available(WORKSPACE))
+        waiting = self._queue.waiting()
+        running, free = self._queue.view(self._running), self._ledger.available(WORKSPACE)
+        view = OrderingView(at, waiting, running, free, self._queue.free_since)
         choice = self._decide(view)
         if choice.step != self._running.step.step:
             self._ask_yield(self._running, choice.step)
@@ -134,7 +135,7 @@ class DeviceController:
         waiting = self._queue.waiting()
         if not waiting:
             return
-        view = OrderingView(at, waiting, None, self._ledger.available(WORKSPACE))
+        view = OrderingView(at, waiting, None, self._ledger.available(WORKSPACE), self._queue.free_since)
         choice = self._decide(view)
         for step in choice.drop:
             self._drop(step)
@@ -214,7 +215,7 @@ class DeviceController:
         if not isinstance(outcome, Finished):
             self._unhold(pending.step)
         self._report_end(pending, type(outcome).__name__.lower(), measured)
-        self._out.append(Send(pending.step.owner, StepDone(pending.step.step, outcome, settle=True)))
+        self._out.append(Send(pending.step.owner, StepDone(pending.step.step, outcome, True, self._queue.decisions)))
 
     def _check_measured(self, pending: Pending, measured: Measured) -> None:
         if pending.step.work.kind not in (StepKind.LOAD, StepKind.WARMUP):

@@ -203,13 +203,18 @@ class LedgerChanged:
 
 @attrs.frozen
 class PrefixRetained:
-    """A prefix was kept under ``handle``: what the KV slot of ``request`` held, where it comes out of one."""
+    """A prefix was kept under ``handle``: what the KV slot of ``request`` held, where it comes out of one.
+
+    ``bytes`` are those it added to what is retained: its first ``shared`` tokens are stored once, with prefix ``base``.
+    """
 
     model: str
     handle: int
     tokens: int
     bytes: int
     request: str | None = None
+    shared: int = 0
+    base: int | None = None
 
 
 @attrs.frozen
@@ -227,7 +232,10 @@ class PreparationSeated:
 
 @attrs.frozen
 class PrefixDropped:
-    """A retained prefix is gone: ``evicted``, ``superseded``, ``invalidated``, ``released`` or ``closed``."""
+    """A retained prefix is gone: ``evicted``, ``superseded``, ``invalidated``, ``released`` or ``closed``.
+
+    ``bytes`` are free with it: not those that others hold too.
+    """
 
     model: str
     handle: int

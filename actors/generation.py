@@ -51,6 +51,12 @@ class GenerationActor(PlacingRunner):
         """Take one message; the effects in order."""
         self._out = []
         match message:
+            case StepDone(step) if self._files.runs(step):
+                self._out += self._files.step_done(message)
+                if message.settle:
+                    self._out.append(Send(self._device, Settled(step, tuple(self._next_steps(at)))))
+            case StepDone():
+                self._step_done(message, at)
             case SubmitGeneration():
                 self._submit(message, at)
             case SubmitPreparation():
@@ -67,12 +73,6 @@ class GenerationActor(PlacingRunner):
                 self._stop(request, Ending("cancelled", reason), at)
             case Expire(request):
                 self._stop(request, Ending("cancelled", "deadline"), at)
-            case StepDone(step) if self._files.runs(step):
-                self._out += self._files.step_done(message)
-                if message.settle:
-                    self._out.append(Send(self._device, Settled(step, tuple(self._next_steps(at)))))
-            case StepDone():
-                self._step_done(message, at)
             case Available():
                 self._available, self._unavailable = True, None
                 self._prepare.quiet_since = at
@@ -103,22 +103,30 @@ class GenerationActor(PlacingRunner):
             **self._counts,
         )
 
+    def waits(self) -> dict[str, str]:
+        """What every open request waits for, in words."""
+        slots = f"a KV slot ({self._kv.free_slots} of {self._kv.slots} are free)"
+        return {
+            request: f"{s.life.state}, waiting for {s.step or (slots if s.slot is None else 'a step')}"
+            for request, s in self._open.items()
+        }
+
     # --- admission ----------------------------------------------------------------------------------------------
 
     def _submit(self, spec: SubmitGeneration, at: int) -> None:
-        error = self._unavailable or refusal(spec, self._setup, self._open)
+        error = self._unavailable or self._clash(spec.request) or refusal(spec, self._setup, self._open)
         if error is not None:
             self._refuse(spec.request, error)
             return
+        if all(s.prepares or s.life.state == "saving" for s in self._open.values()):
+            self._prepare.quiet_ends(at)
         self._open[spec.request] = new_sequence(spec, at)
         self._out.append(Notify(Accepted(spec.request, spec.work_class)))
         if spec.deadline is not None:
             self._out.append(SetTimer(spec.request, spec.deadline, self.name, Expire(spec.request)))
 
     def _submit_preparation(self, spec: SubmitPreparation, at: int) -> None:
-        error = self._unavailable
-        if error is None and spec.request in self._open:
-            error = InvalidRequest(f"request {spec.request} is already open: use a new id")
+        error = self._unavailable or self._clash(spec.request)
         if error is None and not 0 <= spec.standing <= len(spec.tokens):
             error = InvalidRequest(f"standing {spec.standing}: give 0 to {len(spec.tokens)}, the tokens there are")
         if error is None and len(spec.tokens) > self._setup.context:
@@ -140,8 +148,16 @@ class GenerationActor(PlacingRunner):
                 wasted = self._prepare.unshared(older, job)
                 self._stop(older.spec.request, Ending("superseded", "", wasted=wasted), at)
 
+    def _clash(self, request: str) -> CoresidentError | None:
+        """Ids are unique among all that is open here: requests, preparations and files."""
+        if request in self._open or request in self._files:
+            return InvalidRequest(f"request {request} is already open: use a new id")
+        return None
+
     def _begin_file(self, message: StorePrefix | FetchPrefix, at: int) -> None:
         try:
+            if (clash := self._clash(message.request)) is not None:
+                raise clash
             if not self._available:
                 raise self._unavailable or InvalidRequest("the model is not loaded yet: wait until it is ready")
             self._out += self._files.begin(message, at)

@@ -8,12 +8,22 @@ is carried out.
 from __future__ import annotations
 
 from collections.abc import Callable
+from reprlib import Repr
 from typing import Any, Generic, TypeVar
 
 from ..policies.errors import PolicyFault
 
 V = TypeVar("V")
 C = TypeVar("C")
+_NEEDED = {
+    "ordering": "Choice",
+    "quantum": "int",
+    "retention": "int",
+    "preparation": "int or None",
+    "abstention": "str or None",
+}
+_SHORT = Repr()
+_SHORT.maxother = 80
 
 
 class Guarded(Generic[V, C]):
@@ -35,8 +45,7 @@ class Guarded(Generic[V, C]):
     def ask(self, view: V, check: Callable[[C], None], keep: bool = True) -> C:
         """The policy's choice. ``check`` raises ``PolicyFault`` for one that can't be carried out."""
         try:
-            choice, memory = self._policy(view, self._memory)
-            check(choice)
+            choice, memory = self._answer(view, check)
         except (Exception, SystemExit) as error:
             fault = PolicyFault(f"{self._kind} raised {error!r}: fix the policy")
             self._fault = error if isinstance(error, PolicyFault) else fault
@@ -46,6 +55,19 @@ class Guarded(Generic[V, C]):
         if keep:
             self._memory = memory
         return choice
+
+    def _answer(self, view: V, check: Callable[[C], None]) -> tuple[C, Any]:
+        """What the policy returns, checked. An answer of another kind than is asked for is named as it is."""
+        answer = self._policy(view, self._memory)
+        try:
+            choice, memory = answer
+            check(choice)
+        except PolicyFault:
+            raise
+        except Exception as error:
+            needed = f"({_NEEDED.get(self._kind, 'choice')}, memory) is needed"
+            raise PolicyFault(f"{self._kind} returned {_SHORT.repr(answer)}: {needed}") from error
+        return choice, memory
 
     def take_fault(self) -> PolicyFault | None:
         """The fault that ended the policy, once."""

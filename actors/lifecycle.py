@@ -98,22 +98,23 @@ class Lifecycle:
         self.name = name
         self.state = state
         self._table = TABLES[kind]
-        self._history: deque[str] = deque([state], maxlen=32)
+        self._history: deque[tuple[str, str]] = deque([("", state)], maxlen=32)
 
     def to(self, event: str) -> str:
         """Follow the table; the new state. Raises ``InvalidTransition``."""
         after = self._table.get((self.state, event))
         if after is None:
             allowed = sorted(name for state, name in self._table if state == self.state)
+            history = tuple(f"-{event}-> {state}" if event else state for event, state in self._history)
             raise InvalidTransition(
                 f"{self.kind} {self.name} cannot {event} while {self.state} "
-                f"(it can: {', '.join(allowed) or 'nothing'}); history: {' '.join(self._history)}",
+                f"(it can: {', '.join(allowed) or 'nothing'}); history: {' '.join(history)}",
                 state=self.state,
                 event=event,
-                history=tuple(self._history),
+                history=history,
             )
         self.state = after
-        self._history.append(f"-{event}-> {after}")
+        self._history.append((event, after))
         return after
 
     def can(self, event: str) -> bool:

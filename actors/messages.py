@@ -195,10 +195,11 @@ class GrantEnded:
 
 @attrs.frozen
 class Discharge:
-    """Return what ``owner`` keeps charged to ``account``: a retained prefix is gone."""
+    """Return what ``owner`` keeps charged to ``account``, or ``amount`` bytes of it: a retained prefix is gone."""
 
     account: str
     owner: str
+    amount: int | None = None
 
 
 @attrs.frozen
@@ -215,11 +216,12 @@ class StepRefused:
 
 @attrs.frozen
 class StepDone:
-    """To the owner of a step: how it ended. With ``settle`` the device waits for one ``Settled``."""
+    """To a step's owner: how it ended, and the ``decisions`` that asked so far. ``settle`` awaits one ``Settled``."""
 
     step: str
     outcome: Finished | Failed | Withdrawn | StepRefused
     settle: bool
+    decisions: int = 0
 
 
 # --- supervision ----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 
 from .effects import CancelTimer, Effect, Notify, Report, Send, SetTimer
 from .events import PrefixReused, PreparationSeated
-from .memory.prefixes import EXACT, NONE, STATIC, common_head
+from .memory.entries import EXACT, NONE, STATIC, common_head
 from .messages import PromoteStep, Wake, WithdrawStep
 from .preparing import Preparer
 from .running import SequenceRunner
@@ -25,17 +25,23 @@ class PlacingRunner(SequenceRunner):
 
     def __init__(self, setup: GenerationSetup, name: str, device: str) -> None:
         super().__init__(setup, name, device)
-        self._prepare = Preparer(setup)
+        self._prepare = Preparer(setup, self._make.pace)
         self._may_prepare = False
         self._wakes: int | None = None
 
     def _place(self, at: int) -> None:
         """Give free KV slots to queued requests; a preparation in the way is taken over, or makes way."""
         self._ask_when(at)
-        for sequence in self._queued():
-            for holder in self._preparing():
-                self._offer(holder, sequence, at)
-        candidates = [s for s in self._open.values() if s.slot is not None or self._may_sit(s, at)]
+        if self._settled():
+            return
+        if self._preparing():
+            for sequence in self._queued():
+                for holder in self._preparing():
+                    self._offer(holder, sequence, at)
+        preparing = self._preparing()
+        candidates = list(self._open.values())
+        if len(self._prepare) or preparing:
+            candidates = [s for s in candidates if s.slot is not None or self._may_sit(s, preparing, at)]
         while (taker := next_to_seat(candidates, self._kv)) is not None:
             reuse = self._kv.seat(taker, at)
             if taker.prepares:
@@ -45,6 +51,12 @@ class PlacingRunner(SequenceRunner):
                 self._out.append(Notify(reuse))
         self._make_way(at)
 
+    def _settled(self) -> bool:
+        """Whether nobody can be placed now: no slot is free, or nobody waits, and no preparation is in the way."""
+        seated = self._seated()
+        idle = not self._kv.free_slots or len(seated) == len(self._open)
+        return idle and not any(sequence.prepares for sequence in seated)
+
     def _queued(self) -> list[Sequence]:
         """Requests without a slot, most urgent first; preparations aside."""
         queued = [s for s in self._open.values() if s.life.state == "queued" and not s.prepares]
@@ -52,13 +64,13 @@ class PlacingRunner(SequenceRunner):
 
     def _preparing(self) -> list[Sequence]:
         """Preparations that have a slot, those aside that only have to be saved."""
-        return [s for s in self._open.values() if s.prepares and s.slot is not None and s.life.state != "saving"]
+        return [s for s in self._seated() if s.prepares and s.life.state != "saving"]
 
-    def _may_sit(self, sequence: Sequence, at: int) -> bool:
+    def _may_sit(self, sequence: Sequence, preparing: list[Sequence], at: int) -> bool:
         """Whether a queued sequence may take a free slot: not while chunks that it can reuse are about to be saved."""
         if sequence.prepares:
             return self._may_run(sequence, at)
-        return not any(h.ending is not None and self._lends(h, sequence) for h in self._preparing())
+        return not any(h.ending is not None and self._lends(h, sequence) for h in preparing)
 
     def _ask_when(self, at: int) -> None:
         """Ask the policy whether preparation may go on; end what needs nothing more, or what it declines."""
@@ -102,6 +114,8 @@ class PlacingRunner(SequenceRunner):
 
     def _make_way(self, at: int) -> None:
         """Somebody waits for a slot that a preparation holds, or for what one saves."""
+        if not any(sequence.prepares for sequence in self._seated()):
+            return
         waiting = self._queued()
         for sequence in list(self._open.values()):
             if waiting and sequence.prepares and sequence.life.state == "saving":

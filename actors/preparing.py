@@ -10,6 +10,8 @@ policy's choice; the ordering policy sees to it that it only ever runs when noth
 
 from __future__ import annotations
 
+from collections import deque
+
 import attrs
 import numpy as np
 
@@ -19,9 +21,13 @@ from ..policies.views import PreparationView, WorkClass
 from .errors import CoresidentError
 from .events import PreparationEnded
 from .guard import Guarded
-from .memory.prefixes import common_head
+from .memory.entries import common_head
 from .messages import SubmitGeneration, SubmitPreparation
+from .pace import Pace
 from .sequences import GenerationSetup, Sequence, new_sequence
+from .work import StepKind
+
+_THINKS = 16
 
 
 @attrs.define(eq=False)
@@ -44,10 +50,13 @@ class Job:
 class Preparer:
     """The preparations of one generation model, in order of arrival."""
 
-    def __init__(self, setup: GenerationSetup) -> None:
+    def __init__(self, setup: GenerationSetup, pace: Pace) -> None:
         self._setup = setup
+        self._pace = pace
         self.policy = Guarded("preparation", setup.preparation, idle)
         self._jobs: dict[str, Job] = {}
+        self._thinks: deque[int] = deque(maxlen=_THINKS)
+        self._computed = self._wasted = 0
         self.quiet_since = 0
 
     def __contains__(self, request: str) -> bool:
@@ -112,11 +121,21 @@ class Preparer:
         """Forget a preparation; its last event. ``wasted`` counts at most what it computed."""
         job = self._jobs.pop(request)
         computed = job.computed + job.sequence.prefilled
-        return PreparationEnded(request, outcome, job.goal, job.reused, computed, min(wasted, computed), error)
+        wasted = min(wasted, computed)
+        self._computed, self._wasted = self._computed + computed, self._wasted + wasted
+        return PreparationEnded(request, outcome, job.goal, job.reused, computed, wasted, error)
+
+    def quiet_ends(self, at: int) -> None:
+        """A request has come after a time in which there was none."""
+        self._thinks.append(at - self.quiet_since)
 
     def begins(self, at: int, others: int) -> int | None:
         """When preparation may go on: at once (``at``), later, or ``None`` for not while things are as they are."""
-        view = PreparationView(at, others, self.quiet_since)
+        attempt = self.active()
+        left = 0 if attempt is None else len(attempt.spec.prompt) - attempt.position
+        cost_ns = self._pace.estimate(StepKind.PREFILL, left)
+        thinks = tuple(self._thinks)
+        view = PreparationView(at, others, self.quiet_since, cost_ns, thinks, self._computed, self._wasted)
 
         def check(when: int | None) -> None:
             if when is not None and (type(when) is not int or when < at):

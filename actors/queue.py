@@ -34,9 +34,14 @@ class Pending:
 
 
 class StepQueue:
-    """The steps of one device that have not ended, and when each class last had a segment."""
+    """The steps of one device that have not ended, and when each class last had a segment.
+
+    ``free_since`` is when the last grant ended; ``decisions`` counts the decision requests that have asked.
+    """
 
     def __init__(self) -> None:
+        self.free_since = 0
+        self.decisions = 0
         self._pending: dict[str, Pending] = {}
         self._segment_ended: dict[WorkClass, int] = {}
 
@@ -47,6 +52,7 @@ class StepQueue:
         since = at if step.since is None else min(at, step.since)
         pending = Pending(step, since, Lifecycle("step", step.step, "waiting"))
         self._pending[step.step] = pending
+        self.decisions += step.work_class is WorkClass.DECISION and not step.started
         return pending
 
     def get(self, step: str) -> Pending | None:
@@ -71,34 +77,33 @@ class StepQueue:
 
     def segment_ended(self, work_class: WorkClass, at: int) -> None:
         """Remember that work of this class has just had the device."""
-        self._segment_ended[work_class] = at
+        self._segment_ended[work_class] = self.free_since = at
 
     def view(self, pending: Pending) -> StepView:
         """What the policy sees of a step."""
         step = pending.step
-        passed = any(
-            ended > step.request_arrived
-            for work_class, ended in self._segment_ended.items()
-            if work_class > step.work_class
-        )
+        passed = False
+        for work_class, ended in self._segment_ended.items():
+            passed = passed or (work_class > step.work_class and ended > step.request_arrived)
         return StepView(
-            step=step.step,
-            request=step.request,
-            work_class=step.work_class,
-            submitted=pending.submitted,
-            request_arrived=step.request_arrived,
-            charge=step.charge,
-            bound_ns=step.bound_ns,
-            deadline=step.deadline,
-            suspended=pending.suspended,
-            started=step.started,
-            passed=passed,
-            drops=pending.drops,
+            step.step,
+            step.request,
+            step.work_class,
+            pending.submitted,
+            step.request_arrived,
+            step.charge,
+            step.bound_ns,
+            step.deadline,
+            pending.suspended,
+            step.started,
+            passed,
+            pending.drops,
+            step.remaining_ns,
         )
 
     def waiting(self) -> tuple[StepView, ...]:
         """Views of everything that could run next, oldest first."""
-        return tuple(self.view(p) for p in self._pending.values() if p.life.state != "granted")
+        return tuple([self.view(p) for p in self._pending.values() if p.life.state != "granted"])
 
 
 def hold(ledger: Ledger, step: StepRequest) -> BudgetExceeded | None:
@@ -111,6 +116,8 @@ def hold(ledger: Ledger, step: StepRequest) -> BudgetExceeded | None:
             budget,
             "enlarge the workspace budget, or use smaller chunks, rows or contexts",
         )
+    if not step.reserves and step.keeps is None:
+        return None
     reserves = dict(step.reserves)
     try:
         ledger.reserve(reserves)

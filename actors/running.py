@@ -29,6 +29,8 @@ class SequenceRunner(ABC):
         self._kv = Retainer(setup, device)
         self._open: dict[str, Sequence] = {}
         self._steps: dict[str, tuple[StepRequest, list[Sequence]]] = {}
+        self._sitting: list[Sequence] = []
+        self._sitting_since = 0
         self._available = False
         self._out: list[Effect] = []
 
@@ -61,10 +63,17 @@ class SequenceRunner(ABC):
         self._place(at)
         steps = [
             self._note(step, [s], at)
-            for s in self._open.values()
+            for s in self._seated()
             if s.step is None and self._may_run(s, at) and (step := self._single(s)) is not None
         ]
         return steps + self._decode_runs(at)
+
+    def _seated(self) -> list[Sequence]:
+        """Sequences that have a KV slot, in order of arrival: looked for only when a slot has changed hands."""
+        if self._sitting_since != self._kv.changes:
+            self._sitting = [s for s in self._open.values() if s.slot is not None]
+            self._sitting_since = self._kv.changes
+        return self._sitting
 
     def _single(self, sequence: Sequence) -> StepRequest | None:
         match sequence.life.state:
@@ -74,17 +83,19 @@ class SequenceRunner(ABC):
                 return self._make.prefill(sequence)
             case "saving" if sequence.save is not None:
                 entry = self._kv.prefixes.get(sequence.save)
-                return self._make.save(sequence, sequence.save, entry.bytes if entry else 0)
+                return self._make.save(sequence, entry) if entry is not None else None
             case _:
                 return None
 
     def _decode_runs(self, at: int) -> list[StepRequest]:
         steps: list[StepRequest] = []
-        busy = {s.spec.work_class for s in self._open.values() if s.life.state == "decoding" and s.step}
-        for work_class in WorkClass:
-            ready = [s for s in self._open.values() if s.life.state == "decoding" and s.spec.work_class == work_class]
-            if ready and work_class not in busy:
-                steps.append(self._note(self._make.decode(ready, len(self._open) - len(ready)), ready, at))
+        decoding: dict[WorkClass, list[Sequence]] = {}
+        for sequence in self._seated():
+            if sequence.life.state == "decoding":
+                decoding.setdefault(sequence.spec.work_class, []).append(sequence)
+        for _, ready in sorted(decoding.items()):
+            if not any(sequence.step for sequence in ready):
+                steps.append(self._note(self._make.decode(ready, len(self._open) - len(ready), at), ready, at))
         return steps
 
     def _note(self, step: StepRequest, sequences: list[Sequence], at: int) -> StepRequest:
@@ -97,6 +108,7 @@ class SequenceRunner(ABC):
 
     def _step_done(self, done: StepDone, at: int) -> None:
         step, sequences = self._steps.pop(done.step)
+        self._make.decisions = max(self._make.decisions, done.decisions)
         for sequence in sequences:
             sequence.step = None
         match done.outcome:

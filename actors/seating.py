@@ -8,7 +8,7 @@ what is being saved waits for that save, which is a step on its way, rather than
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ..policies.views import WorkClass
 from .retaining import Retainer
@@ -19,15 +19,24 @@ PASSES = 8
 
 def next_to_seat(sequences: Iterable[Sequence], kv: Retainer) -> Sequence | None:
     """The queued request that takes a free slot now, if any; counts those that it overtakes."""
+    if not kv.free_slots:
+        return None
     everyone = list(sequences)
     queued = [s for s in everyone if s.life.state == "queued"]
-    lower = sum(s.slot is not None and _lower(s) for s in everyone)
-    for sequence in sorted(queued, key=_urgency):
+    lower = sum([_lower(s) for s in everyone if s.slot is not None])
+    for sequence in _most_urgent_first(queued):
         if _fits(sequence, kv.free_slots, kv.slots, lower) and not _awaits(sequence, kv):
             for earlier in queued[: queued.index(sequence)]:
                 earlier.passed += 1
             return sequence
     return None
+
+
+def _most_urgent_first(queued: list[Sequence]) -> Iterator[Sequence]:
+    """In order of urgency; they are sorted only when the first of them is not the one."""
+    if queued:
+        yield min(queued, key=_urgency)
+        yield from sorted(queued, key=_urgency)[1:]
 
 
 def held_up(sequences: Iterable[Sequence], kv: Retainer, holder: Sequence) -> Sequence | None:

@@ -17,7 +17,7 @@ from ..policies.views import Preparation, Quantum, QuantumView, Retention, WorkC
 from .errors import ContextExceeded, CoresidentError, InvalidRequest, Overloaded
 from .guard import Guarded
 from .lifecycle import Lifecycle
-from .memory.prefixes import PrefixStatistics
+from .memory.entries import Entry, PrefixStatistics
 from .messages import SubmitGeneration
 from .pace import Pace
 from .work import (
@@ -44,6 +44,7 @@ class GenerationSetup:
     most requests open at once; ``charge`` gives the workspace bytes of a step's shape. ``reuse_grid`` 1 reuses every
     matched token; the chunk size restricts reuse to whole chunks, which keeps logits bit-identical to a cold run.
     ``windows`` has one entry a layer where layers see only so many positions, ``None`` for those that see all.
+    Retained storage shares heads in blocks of ``retained_block`` tokens, or not at all where that is 0.
     """
 
     model: str
@@ -59,6 +60,7 @@ class GenerationSetup:
     preparation: Preparation
     reuse_grid: int = 1
     windows: tuple[int | None, ...] = ()
+    retained_block: int = 0
 
     @property
     def retained_account(self) -> str:
@@ -101,6 +103,7 @@ class Sequence:
 
     ``since`` is when its next step was first submitted; ``passed`` counts later requests that got a KV slot before it.
     ``work_class`` is its request's, or that of the request it makes way for; the outcome of step ``stray`` is ignored.
+    What it holds begins with the ``copied`` (handle, tokens) of a retained prefix.
     """
 
     spec: SubmitGeneration
@@ -115,6 +118,7 @@ class Sequence:
     restore: int | None = None
     save: int | None = None
     aligned: int = 0
+    copied: tuple[int | None, int] = (None, 0)
     reused: int = 0
     prefilled: int = 0
     cost_ns: int = 0
@@ -138,7 +142,7 @@ class Sequence:
 
     def chunk_done(self, tokens: int, chunk: int) -> None:
         """A prefill chunk has finished; ``aligned`` follows while chunks are whole and on the grid."""
-        whole = self.aligned == self.position and (self.position + tokens) % chunk == 0
+        whole = self.aligned == self.position and tokens == chunk
         self.position += tokens
         self.prefilled += tokens
         self.aligned = self.position if whole else self.aligned
@@ -157,6 +161,7 @@ class StepMaker:
         self._count = 0
         self.policy = Guarded("quantum", setup.quantum, fixed)
         self.pace = Pace()
+        self.decisions = 0
 
     def prefill(self, sequence: Sequence) -> StepRequest:
         """The next chunk of a sequence's prompt."""
@@ -174,65 +179,89 @@ class StepMaker:
         )
         return self._step([sequence], work, self.pace.estimate(StepKind.PREFILL, len(tokens)))
 
-    def decode(self, rows: list[Sequence], waiting: int) -> StepRequest:
+    def decode(self, rows: list[Sequence], waiting: int, at: int) -> StepRequest:
         """A decode run of several sequences of one class."""
         token_ns = self.pace.estimate(StepKind.DECODE, 1)
-        quantum = self.policy.ask(QuantumView(len(rows), token_ns, waiting, rows[0].work_class), _check_quantum)
-        decode_rows = tuple(
-            DecodeRow(s.request, self._slot(s), s.position, s.generated[-1], s.spec.max_tokens - len(s.generated))
+        view = QuantumView(len(rows), token_ns, waiting, rows[0].work_class, at, self.decisions)
+        quantum = self.policy.ask(view, _check_quantum)
+        decode_rows = [
+            DecodeRow(s.spec.request, self._slot(s), s.position, s.generated[-1], s.spec.max_tokens - len(s.generated))
             for s in rows
-        )
-        quantum = min(quantum, max(row.limit for row in decode_rows))
-        return self._step(rows, DecodeWork(self._setup.model, decode_rows, quantum), token_ns * quantum)
+        ]
+        quantum = min(quantum, max([row.limit for row in decode_rows]))
+        return self._step(rows, DecodeWork(self._setup.model, tuple(decode_rows), quantum), token_ns * quantum)
 
     def restore(self, sequence: Sequence, handle: int) -> StepRequest:
         """Bring a retained prefix into the sequence's slot."""
         work = RestoreWork(self._setup.model, self._slot(sequence), sequence.reused, handle)
         return self._step([sequence], work, self.pace.estimate(StepKind.RESTORE, sequence.reused))
 
-    def save(self, sequence: Sequence, handle: int, size: int) -> StepRequest:
-        """Retain what the sequence's slot holds."""
-        work = SaveWork(self._setup.model, self._slot(sequence), sequence.position, handle)
-        step = self._step([sequence], work, self.pace.estimate(StepKind.SAVE, sequence.position))
-        return attrs.evolve(step, keeps=(self._setup.retained_account, f"prefix/{handle}", size))
+    def save(self, sequence: Sequence, entry: Entry) -> StepRequest:
+        """Retain what the sequence's slot holds as ``entry``."""
+        slot, tokens = self._slot(sequence), sequence.position
+        work = SaveWork(self._setup.model, slot, tokens, entry.handle, entry.base, entry.shared)
+        step = self._step([sequence], work, self.pace.estimate(StepKind.SAVE, tokens - entry.shared))
+        return attrs.evolve(step, keeps=(self._setup.retained_account, f"prefix/{entry.handle}", entry.bytes))
 
     def learn(self, step: StepRequest, result: StepResult, measured: Measured) -> None:
         """Take a finished step's measured time."""
         match step.work:
             case PrefillWork(tokens=tokens):
                 units = len(tokens)
-            case SaveWork(tokens=units) | RestoreWork(tokens=units):
+            case SaveWork(tokens=tokens, shared=shared):
+                units = tokens - shared
+            case RestoreWork(tokens=units):
                 pass
             case _:
-                units = max((len(row.tokens) for row in result.rows), default=0)
+                units = max([len(row.tokens) for row in result.rows], default=0)
         self.pace.learn(step.work.kind, units, measured.step_ns)
 
     def _step(self, sequences: list[Sequence], work: Work, bound_ns: int) -> StepRequest:
+        """A step that serves sequences: as urgent as the most urgent of them, and as old as the oldest."""
         self._count += 1
-        shape = shape_of(work)
-        deadlines = [s.spec.deadline for s in sequences if s.spec.deadline is not None]
-        request = StepRequest(
-            step=f"{self._owner}/{self._count}",
-            owner=self._owner,
-            request=sequences[0].request,
-            work_class=min(s.work_class for s in sequences),
-            work=work,
-            charge=self._setup.charge(shape) if shape else 0,
-            bound_ns=bound_ns,
-            request_arrived=min(s.arrived for s in sequences),
-            deadline=min(deadlines, default=None),
-            started=any(s.started for s in sequences),
-            since=min((s.since for s in sequences if s.since is not None), default=None),
+        name, shape, first = f"{self._owner}/{self._count}", shape_of(work), sequences[0]
+        work_class, arrived, deadline, since = first.work_class, first.arrived, first.spec.deadline, first.since
+        started, remaining_ns = first.started, self._remaining_ns(first)
+        first.step, first.started = name, True
+        for other in sequences[1:]:
+            work_class, arrived = min(work_class, other.work_class), min(arrived, other.arrived)
+            deadline, since = _earliest(deadline, other.spec.deadline), _earliest(since, other.since)
+            started, remaining_ns = started or other.started, min(remaining_ns, self._remaining_ns(other))
+            other.step, other.started = name, True
+        charge = self._setup.charge(shape) if shape else 0
+        return StepRequest(
+            name,
+            self._owner,
+            first.spec.request,
+            work_class,
+            work,
+            charge,
+            bound_ns,
+            arrived,
+            deadline=deadline,
+            started=started,
+            since=since,
+            remaining_ns=remaining_ns,
         )
-        for sequence in sequences:
-            sequence.step, sequence.started = request.step, True
-        return request
+
+    def _remaining_ns(self, sequence: Sequence) -> int:
+        """Expected device time up to the last token that a sequence may generate."""
+        spec, prompt = sequence.spec, len(sequence.spec.prompt) - sequence.position
+        tokens = 0 if sequence.prepares else spec.max_tokens - len(sequence.generated)
+        prefill_ns = self.pace.estimate(StepKind.PREFILL, prompt) if prompt > 0 else 0
+        return prefill_ns + self.pace.estimate(StepKind.DECODE, tokens)
 
     @staticmethod
     def _slot(sequence: Sequence) -> int:
         if sequence.slot is None:
             raise RuntimeError(f"{sequence.request} has no KV slot")
         return sequence.slot
+
+
+def _earliest(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
 
 
 def _check_quantum(quantum: object) -> None:
@@ -244,8 +273,6 @@ def refusal(
     spec: SubmitGeneration, setup: GenerationSetup, open_requests: Mapping[str, Sequence]
 ) -> CoresidentError | None:
     """Why a request cannot be accepted, with the numbers; ``None`` when it can."""
-    if spec.request in open_requests:
-        return InvalidRequest(f"request {spec.request} is already open: use a new id")
     if not spec.prompt or spec.max_tokens < 1:
         return InvalidRequest(
             f"prompt of {len(spec.prompt)} tokens and max_tokens {spec.max_tokens}: both must be at least 1",
@@ -256,7 +283,9 @@ def refusal(
         return InvalidRequest("a generation request of class preparation: prepare() takes what is known of a prompt")
     if len(spec.prompt) + spec.max_tokens > setup.context:
         return ContextExceeded(len(spec.prompt), spec.max_tokens, setup.context)
-    others = sum(not sequence.prepares for sequence in open_requests.values())
+    others = len(open_requests)
+    if others >= setup.queue:
+        others = sum(not sequence.prepares for sequence in open_requests.values())
     if others >= setup.queue:
         return Overloaded(
             f"{others} generation requests are open, the limit is {setup.queue}: wait for one to end",

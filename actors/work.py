@@ -130,12 +130,17 @@ class CopyWork:
 
 @attrs.frozen
 class SaveWork:
-    """Copy the first ``tokens`` positions of a generation slot into retained storage under ``handle``."""
+    """Copy the first ``tokens`` positions of a generation slot into retained storage under ``handle``.
+
+    The first ``shared`` of them are there already: storage ``base`` has the same ones, and they are taken from it.
+    """
 
     model: str
     slot: int
     tokens: int
     handle: int
+    base: int | None = None
+    shared: int = 0
     kind = StepKind.SAVE
 
 
@@ -208,7 +213,7 @@ class StepRequest:
     that must be reserved before a load may run. ``keeps`` is ``(account, owner, bytes)`` that stay charged after the
     step: what a save or a fetch retains. ``bound_ns`` is the expected duration of the whole step. ``since`` is when an
     earlier form of the step was submitted that was withdrawn before it ran, because another sequence left it: the place
-    in the order is kept.
+    in the order is kept. ``remaining_ns`` is the device time that the request may still need.
     """
 
     step: str
@@ -224,6 +229,7 @@ class StepRequest:
     keeps: tuple[str, str, int] | None = None
     started: bool = False
     since: int | None = None
+    remaining_ns: int = 0
 
 
 def shape_of(work: Work) -> StepShape | None:

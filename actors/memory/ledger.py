@@ -111,7 +111,7 @@ class Ledger:
 
     def charge(self, account: str, owner: str, amount: int) -> None:
         """Take bytes of an account for ``owner``. Raises ``BudgetExceeded`` when it has too few."""
-        found = self._accounts.get(account, _Account())
+        found = self._accounts.get(account) or _Account()
         if owner in found.charges:
             raise LedgerFault(
                 f"{owner} already holds {found.charges[owner]} bytes of {account}",
@@ -129,12 +129,21 @@ class Ledger:
         found.charges[owner] = amount
         self._peaks[account] = max(self._peaks.get(account, 0), found.used)
 
-    def discharge(self, account: str, owner: str) -> int:
-        """Return everything ``owner`` holds of an account; the bytes."""
+    def discharge(self, account: str, owner: str, amount: int | None = None) -> int:
+        """Return ``amount`` bytes that ``owner`` holds of an account, or everything; the bytes."""
         found = self._accounts.get(account)
         if found is None or owner not in found.charges:
             raise LedgerFault(f"{owner} holds nothing of {account}", owner=owner, account=account)
-        return found.charges.pop(owner)
+        held = found.charges.pop(owner)
+        if amount is None or amount == held:
+            return held
+        found.charges[owner] = held - amount
+        if not 0 <= amount < held:
+            found.charges[owner] = held
+            raise LedgerFault(
+                f"{owner} holds {held} bytes of {account}, and was to return {amount}", owner=owner, account=account
+            )
+        return amount
 
     def holds(self, account: str, owner: str) -> bool:
         """Whether ``owner`` holds a charge."""

@@ -12,6 +12,9 @@ from collections.abc import Iterable
 
 def reusable(windows: Iterable[int | None], held: int, wanted: int) -> int:
     """``wanted`` of ``held`` tokens where every layer has what it needs there, else 0; ``None`` is a full layer."""
-    if wanted == held or all(window is None or held <= window for window in windows):
-        return wanted
-    return 0
+    return wanted if wanted == held or whole(windows, held) else 0
+
+
+def whole(windows: Iterable[int | None], held: int) -> bool:
+    """Whether every layer still has all of ``held`` tokens."""
+    return all(window is None or held <= window for window in windows)

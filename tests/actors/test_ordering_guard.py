@@ -92,3 +92,13 @@ def test_a_policys_memory_is_kept_when_its_choice_is_carried_out():
         assert (memory or 0) == carried_out
         carried_out += free
     assert any(not free for free, _ in seen)
+
+
+@pytest.mark.parametrize("answer", [42, None, (None, 1), (1, 2, 3), "ab"])
+def test_an_answer_of_another_kind_is_told_as_it_is_with_what_is_needed(answer):
+    host = open_bench(ordering=lambda view, memory: answer)
+    host.generate(PROMPT, 2)
+    host.run()
+    ((_, fault),) = host.faults()
+    assert fault.message == f"ordering returned {answer!r}: (Choice, memory) is needed"
+    host.close()

@@ -30,7 +30,7 @@ class Desk:
     """One generation actor whose steps are ended by hand."""
 
     def __init__(self) -> None:
-        self.actor = GenerationActor(Bench(slots=1, chunk=16).generation_setup())
+        self.actor = GenerationActor(Bench(slots=1, chunk=16, block=4).generation_setup())
         self.at = 0
         self.effects: list[object] = []
         self.steps = []
@@ -77,6 +77,35 @@ def test_a_save_on_its_way_at_a_fault_is_not_kept():
     desk.generate("g2", (*PROMPT, 8))
     (reuse,) = desk.events(PrefixReused)
     assert reuse.reused == 0
+    assert desk.actor.statistics().prefixes.used == 0
+
+
+@pytest.mark.parametrize("outcome", [None, Failed(BackendFault("lost"), True)], ids=["finished", "failed"])
+def test_a_save_behind_another_at_a_fault_returns_every_byte_once(outcome):
+    """What it was stored behind is given up at once; how the save ends makes no difference to that."""
+    desk = Desk()
+    returned = {}
+
+    def note():
+        for effect in desk.effects:
+            if isinstance(effect, Send) and isinstance(effect.message, Discharge):
+                owner, amount = effect.message.owner, effect.message.amount
+                returned[owner] = returned.get(owner, 0) + amount
+
+    for request, prompt in (("g1", PROMPT), ("g2", (*PROMPT[:9], 50, 51))):
+        desk.generate(request, prompt)
+        desk.end(PrefillWork)
+        if request == "g1":
+            desk.end(SaveWork)
+    (saving,) = desk.steps
+    assert (saving.work.base, saving.work.shared, saving.keeps[2]) == (1, 8, 30)
+    desk.tell(Unavailable(BackendFault("housekeeping failed")))
+    note()
+    assert returned == {"prefix/1": 100}
+    desk.end(SaveWork, outcome)
+    note()
+    # The device controller returns what a step that did not finish was to keep.
+    assert returned == {"prefix/1": 100} | ({} if outcome else {"prefix/2": 30})
     assert desk.actor.statistics().prefixes.used == 0
 
 

@@ -105,7 +105,8 @@ def test_nothing_is_given_up_for_a_prefix_that_cannot_be_kept():
     short = host.generate(PROMPT[:20], 3)
     host.run()
     prefixes = host.generation._kv.prefixes
-    busy = prefixes.add("m/other", range(35), 350, 0, host.at)
+    busy = prefixes.add("m/other", range(35), 0, host.at)
+    host.ledger.charge("retained/m", "prefix/busy", busy.bytes)
     host.generate((*PROMPT[:20], *host.tokens(short), *PROMPT[20:]), 3)
     host.run()
     assert sorted(len(entry.tokens) for entry in prefixes.entries()) == [22, 35]

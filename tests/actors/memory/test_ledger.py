@@ -69,6 +69,18 @@ class LedgerMachine(RuleBasedStateMachine):
         else:
             assert self.ledger.discharge(account, owner) == held
 
+    @rule(account=st.sampled_from(ACCOUNTS), owner=st.sampled_from("abc"), amount=amounts)
+    def discharge_a_part(self, account, owner, amount):
+        held = self.charges.get((account, owner))
+        if held is None or amount > held:
+            with pytest.raises(LedgerFault, match=f"{owner} holds"):
+                self.ledger.discharge(account, owner, amount)
+            return
+        assert self.ledger.discharge(account, owner, amount) == amount
+        self.charges[account, owner] = held - amount
+        if held == amount:
+            del self.charges[account, owner]
+
     @invariant()
     def sums_agree(self):
         view = self.ledger.statistics()

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from coresident.actors.errors import InvalidRequest
+from coresident.actors.memory.entries import common_head
 from coresident.actors.memory.prefixes import EXACT, NONE, STATIC, PrefixIndex
 from coresident.policies.errors import PolicyFault
 from coresident.policies.retention.lru import lru
 from hypothesis import given
 from hypothesis import strategies as st
 
-MIB = 1 << 20
 CHAT = tuple(range(100))
 
 
-def keep(index, tokens, size=None, identity="m", at=0, ready=True):
-    """Retain a prefix as its owner does: room, save, ready."""
-    size = len(tokens) if size is None else size
-    for entry in index.room(size, at) or ():
+def keep(index, tokens, identity="m", at=0, ready=True):
+    """Retain a prefix as its owner does: room, save, ready. A token takes a byte."""
+    for entry in index.room(len(tokens), at) or ():
         index.remove(entry.handle, evicted=True)
-    entry = index.add(identity, tokens, size, 0, at, aligned=len(tokens))
+    entry = index.add(identity, tokens, 0, at, aligned=len(tokens))
     if ready:
         entry.ready, entry.users = True, 0
     return entry
@@ -94,34 +94,34 @@ def test_R21_claims_are_bounded_and_true(kept, prompt, grid):
 
 
 def test_a_byte_limit_holds():
-    """Of three halves of a MiB under a limit of one MiB, two remain."""
-    index = PrefixIndex(MIB, lru())
-    handles = [keep(index, (n,), MIB // 2, at=n).handle for n in range(3)]
+    """Of three halves of a KiB under a limit of one KiB, two remain."""
+    index = PrefixIndex(1024, lru())
+    handles = [keep(index, [n] * 512, at=n).handle for n in range(3)]
     assert [entry.handle for entry in index.entries()] == handles[1:]
-    assert index.used == MIB
+    assert index.used == 1024
     assert index.statistics().evictions == 1
 
 
 def test_room_in_the_count_and_none_in_bytes_is_answered_at_once():
     index = PrefixIndex(100, lru())
-    keep(index, (1,), 100).users = 1
+    keep(index, [1] * 100).users = 1
     assert index.room(1, at=1) is None
     assert PrefixIndex(0, lru()).room(1, at=1) is None
 
 
 def test_a_prefix_larger_than_the_whole_budget_is_not_retained_and_evicts_nobody():
     index = PrefixIndex(100, lru())
-    keep(index, (1,), 60)
+    keep(index, [1] * 60)
     assert index.room(101, at=1) is None
     with pytest.raises(InvalidRequest, match="40 of 100 are free"):
-        index.add("m", (2,), 101, 0, 1)
+        index.add("m", [2] * 101, 0, 1)
     assert len(index.entries()) == 1
 
 
 def test_what_is_in_use_is_not_evicted():
     """A prefix between its match and its restore stays, though it is the oldest."""
     index = PrefixIndex(100, lru())
-    busy, idle = keep(index, (1,), 50, at=1), keep(index, (2,), 50, at=2)
+    busy, idle = keep(index, [1] * 50, at=1), keep(index, [2] * 50, at=2)
     busy.users = 1
     assert index.room(50, at=3) == [idle]
     assert index.room(51, at=3) is None
@@ -129,7 +129,7 @@ def test_what_is_in_use_is_not_evicted():
 
 def test_what_goes_anyway_is_not_evicted_twice():
     index = PrefixIndex(100, lru())
-    going, other = keep(index, (1,), 60, at=1), keep(index, (2,), 40, at=2)
+    going, other = keep(index, [1] * 60, at=1), keep(index, [2] * 40, at=2)
     assert index.room(60, at=3, going=[going]) == []
     assert index.room(70, at=3, going=[going]) == [other]
 
@@ -157,8 +157,8 @@ def raises(view, memory):
 @pytest.mark.parametrize("policy", [raises, lambda view, memory: (12345, None), lambda view, memory: None])
 def test_a_broken_retention_policy_is_replaced_and_reported(policy):
     index = PrefixIndex(100, policy)
-    oldest = keep(index, (1,), 60, at=1)
-    keep(index, (2,), 40, at=2)
+    oldest = keep(index, [1] * 60, at=1)
+    keep(index, [2] * 40, at=2)
     assert index.room(50, at=3) == [oldest]
     assert isinstance(index.policy.take_fault(), PolicyFault)
     assert index.room(50, at=4) == [oldest]
@@ -169,3 +169,13 @@ def test_a_broken_retention_policy_is_replaced_and_reported(policy):
 def test_impossible_limits_are_refused(budget, grid):
     with pytest.raises(InvalidRequest):
         PrefixIndex(budget, lru(), grid)
+
+
+@given(st.integers(0, 1200), st.integers(0, 1200), st.none() | st.integers(0, 1199))
+def test_the_common_head_of_long_prompts_ends_at_the_first_difference(one, other, differs):
+    left, right = np.arange(one), np.arange(other)
+    shared = min(one, other)
+    if differs is not None and differs < shared:
+        right[differs:] += 1
+        shared = differs
+    assert common_head(left, right) == shared

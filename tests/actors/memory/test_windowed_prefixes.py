@@ -13,9 +13,9 @@ FULL, WINDOW = None, 1024
 
 
 def index_with(*kept, windows, grid=1):
-    index = PrefixIndex(10**9, lru(), grid, windows)
+    index = PrefixIndex(10**9, lru(), grid, windows, block=64)
     for tokens in kept:
-        entry = index.add("m", tokens, len(tokens), 0, 0, aligned=len(tokens))
+        entry = index.add("m", tokens, 0, 0, aligned=len(tokens))
         entry.ready, entry.users = True, 0
     return index
 
@@ -95,3 +95,15 @@ def test_on_a_grid_a_window_keeps_only_states_that_end_on_it(held):
     kept = tuple(range(held))
     index = index_with(kept, windows=(100,), grid=256)
     assert index.match("m", (*kept, 9001), 1).reused == (256 if held == 256 else 0)
+
+
+@pytest.mark.parametrize(
+    ("kept", "tokens", "shared"),
+    [(1000, 1024, 960), (1024, 1000, 960), (1000, 1025, 0), (1025, 1000, 0)],
+)
+def test_a_head_is_shared_only_where_both_still_have_all_of_it_in_every_layer(kept, tokens, shared):
+    """What has left a window of either is in no block that the other could hold."""
+    index = index_with(tuple(range(kept)), windows=(FULL, WINDOW))
+    prompt = (*range(990), *range(5000, 5000 + tokens - 990))
+    assert index.base("m", prompt, 990, (None, 0))[1] == shared
+    assert index_with(tuple(range(kept)), windows=()).base("m", prompt, 990, (None, 0))[1] == 960
