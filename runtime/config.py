@@ -6,27 +6,40 @@ name, or a table with a name and its parameters. Every error names the file, the
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NewType, get_origin
+from typing import Any
 
 import attrs
 import cattrs
 from attrs import validators
-from cattrs.cols import list_structure_factory
-from cattrs.gen import make_dict_structure_fn
-from cattrs.v import format_exception
 
 from ..actors.errors import InvalidRequest
+from .backends.device_file import load_device
+from .sizes import GIB, MIB, Bytes, parse_bytes
+from .structuring import check_table, faults_in, strict_converter
 
-Bytes = NewType("Bytes", int)
+__all__ = [
+    "DEFAULT_VERBALIZERS",
+    "GIB",
+    "MIB",
+    "Bytes",
+    "Config",
+    "DecisionConfig",
+    "DeviceConfig",
+    "GenerationConfig",
+    "LimitsConfig",
+    "PoliciesConfig",
+    "PolicyConfig",
+    "VerbalizerConfig",
+    "load_config",
+    "on_device",
+    "parse_bytes",
+    "structure",
+]
 
-MIB = 1024**2
-GIB = 1024**3
-_DECIMAL = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-_UNITS = _DECIMAL | {"kib": 1024, "mib": MIB, "gib": GIB, "tib": 1024 * GIB}
+MODELLED = "modelled"
 
 
 def _at_least(least: int) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
@@ -53,14 +66,31 @@ class DeviceConfig:
     """The device: its backend, partition and workspace budget in bytes.
 
     ``yield_ms`` is how long a segment should last at most: grants with a longer one are counted in the statistics.
-    ``threads`` of the reference backend's matrix products; 0 lets the backend choose.
+    ``threads`` of the reference backend's matrix products; 0 lets the backend choose. ``model`` of the modelled backend
+    is a device model that ships with the package, or a TOML file of one: partition and workspace are then its own,
+    unless they are set here.
     """
 
     backend: str = "reference"
-    partition: Bytes = attrs.field(default=Bytes(2 * GIB), validator=_positive)
-    workspace: Bytes = attrs.field(default=Bytes(192 * MIB), validator=_positive)
+    model: str = attrs.field(default="", kw_only=True)
+    partition: Bytes = attrs.field(validator=_positive)
+    workspace: Bytes = attrs.field(validator=_positive)
     yield_ms: int = attrs.field(default=25, validator=_positive)
     threads: int = attrs.field(default=0, validator=_at_least(0))
+
+    @partition.default
+    def _partition(self) -> Bytes:
+        return Bytes(load_device(self.model).partition if self.model else 2 * GIB)
+
+    @workspace.default
+    def _workspace(self) -> Bytes:
+        return Bytes(load_device(self.model).workspace if self.model else 192 * MIB)
+
+    def __attrs_post_init__(self) -> None:
+        if self.model and self.backend != MODELLED:
+            raise ValueError(
+                f"model is {self.model!r}, a device model, but backend is {self.backend!r}: only {MODELLED!r} has one"
+            )
 
 
 @attrs.frozen
@@ -169,15 +199,21 @@ class Config:
     limits: LimitsConfig = LimitsConfig()
 
 
-def parse_bytes(value: object) -> int:
-    """Bytes from an integer or a string with a unit. Raises ``ValueError`` with what was given."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", value)
-        if found and found[2].lower() in _UNITS:
-            return int(float(found[1]) * _UNITS[found[2].lower()])
-    raise ValueError(f"{value!r} is not a size: give bytes, or a number with a unit such as '512 MiB'")
+def on_device(config: Config, model: str) -> Config:
+    """The same configuration on another device: the modelled one of a name or file, with its partition and workspace.
+
+    A context cap that is more than the model's limit becomes that limit. Raises ``InvalidRequest`` for no such model.
+    """
+    device = load_device(model)
+    moved = attrs.evolve(
+        config.device,
+        backend=MODELLED,
+        model=model,
+        partition=Bytes(device.partition),
+        workspace=Bytes(device.workspace),
+    )
+    context = min(config.generation.context, device.context_limit)
+    return attrs.evolve(config, device=moved, generation=attrs.evolve(config.generation, context=context))
 
 
 def load_config(path: str | Path) -> Config:
@@ -193,31 +229,16 @@ def load_config(path: str | Path) -> Config:
 def structure(data: Mapping[str, Any], source: str = "configuration") -> Config:
     """A configuration from plain data. Raises ``InvalidRequest`` naming the source, key and value."""
     try:
-        _check_table(data)
+        check_table(data)
         return _converter().structure(data, Config)
     except ValueError as error:
         raise InvalidRequest(f"{error} @ {source}", file=source) from error
     except cattrs.BaseValidationError as error:
-        faults = "; ".join(cattrs.transform_error(error, path=source, format_exception=_explain))
-        raise InvalidRequest(f"{faults}", file=source) from error
-
-
-def _explain(error: BaseException, expected: type | None) -> str:
-    if isinstance(error, cattrs.errors.ForbiddenExtraKeysError):
-        known = ", ".join(attribute.name for attribute in attrs.fields(error.cl))
-        return f"unknown keys {', '.join(sorted(error.extra_fields))}; known are {known}"
-    if isinstance(error, ValueError | TypeError) and error.args:
-        return str(error.args[0])
-    return format_exception(error, expected)
+        raise InvalidRequest(faults_in(error, source), file=source) from error
 
 
 def _converter() -> cattrs.Converter:
-    converter = cattrs.Converter(forbid_extra_keys=True)
-    converter.register_structure_hook_func(lambda cls: cls is Bytes, lambda value, _: parse_bytes(value))
-    converter.register_structure_hook(int, _strict(int))
-    converter.register_structure_hook(str, _strict(str))
-    converter.register_structure_hook_factory(attrs.has, lambda cls: _table(cls, converter))
-    converter.register_structure_hook_factory(_is_list, lambda cls: _list(cls, converter))
+    converter = strict_converter()
     table: Callable[[Any, Any], PolicyConfig] = converter.get_structure_hook(PolicyConfig)
 
     def policy(value: Any, cls: type[PolicyConfig]) -> PolicyConfig:
@@ -237,44 +258,3 @@ def _converter() -> cattrs.Converter:
     converter.register_structure_hook(PolicyConfig, policy)
     converter.register_structure_hook(DecisionConfig | None, maybe_decision)
     return converter
-
-
-def _table(cls: type, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
-    """A class from a table, with no other keys than its own."""
-    inside: Callable[[Any, Any], Any] = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)
-
-    def structure_table(value: Any, _: Any) -> Any:
-        _check_table(value)
-        return inside(value, cls)
-
-    return structure_table
-
-
-def _check_table(value: object) -> None:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{value!r} is not a table of keys and values")
-
-
-def _is_list(cls: Any) -> bool:
-    return get_origin(cls) is tuple
-
-
-def _list(cls: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
-    """A tuple from a list; a string is not a list of its letters."""
-    inside: Callable[[Any, Any], list[Any]] = list_structure_factory(cls, converter)
-
-    def structure_list(value: Any, _: Any) -> Any:
-        if not isinstance(value, list | tuple):
-            raise ValueError(f"{value!r} is not a list")
-        return tuple(inside(value, cls))
-
-    return structure_list
-
-
-def _strict(kind: type) -> Any:
-    def check(value: Any, _: Any) -> Any:
-        if type(value) is not kind:
-            raise ValueError(f"{value!r} is not {'an integer' if kind is int else 'a string'}")
-        return value
-
-    return check

@@ -14,7 +14,8 @@ from ..models.locate import ModelSource, find_model
 from ..models.text import TextKit
 from ..models.tokenizer import AnyTokenizer
 from .contract import Backend
-from .modelled import SleepingBackend
+from .device_file import load_device
+from .modelled import ModelledBackend, SleepingBackend
 
 NAMES = ("reference", "modelled")
 PLANNED = ("mlx", "vulkan")
@@ -60,8 +61,19 @@ def open_backend(config: Config) -> Opened:
     if name == "reference":
         return _reference(config)
     if name == "modelled":
-        return _modelled(config)
+        return _modelled(config, SleepingBackend)
     raise InvalidRequest(f"device.backend is {name!r}: this version has {', '.join(NAMES)}", backend=name)
+
+
+def open_virtual(config: Config, seed: int = 0) -> Opened:
+    """The modelled device of a configuration for a virtual clock; ``seed`` draws its noise, if it has any.
+
+    Raises ``InvalidRequest`` for another backend, and for a device model that isn't one.
+    """
+    name = config.device.backend
+    if name != "modelled":
+        raise InvalidRequest(f"device.backend is {name!r}: virtual time needs 'modelled'", backend=name)
+    return _modelled(config, ModelledBackend, seed)
 
 
 def _reference(config: Config) -> Opened:
@@ -79,10 +91,11 @@ def _reference(config: Config) -> Opened:
     return Opened(backend, kits, backend.head_kinds(key))
 
 
-def _modelled(config: Config) -> Opened:
+def _modelled(config: Config, kind: type[ModelledBackend], seed: int = 0) -> Opened:
     verbalizers = config.decision.verbalizers if config.decision else ()
     heads = {head.name: head.kind for head in verbalizers}
-    backend = SleepingBackend(heads=tuple(heads))
+    device = load_device(config.device.model) if config.device.model else None
+    backend = kind(device, tuple(heads), seed)
     keys = ["generation"]
     if config.decision is not None and not config.decision.shares_weights:
         keys.append("decision")

@@ -56,11 +56,17 @@ class Sampler(Protocol):
 class Capabilities:
     """What a backend can do: ``suspend`` chunks, ``grid_bound`` bit-identity only on one chunk grid, open feature
     strings.
+
+    ``gap_ns`` is host time in front of every grant's first segment, which a virtual host has to let pass; a real
+    host's own passes by itself. Retained storage shares heads in blocks of ``retained_block`` tokens; 0 keeps every
+    prefix whole.
     """
 
     suspend: bool
     grid_bound: bool
     features: frozenset[str] = frozenset()
+    gap_ns: int = 0
+    retained_block: int = 0
 
 
 @attrs.frozen
@@ -197,8 +203,14 @@ class Backend(Protocol):
         """Copy the first ``tokens`` positions of a slot into others."""
         ...
 
-    def save(self, model: str, slot: int, tokens: int, handle: int) -> Generator[Segment, None, None]:
-        """Copy the first ``tokens`` positions of a generation slot into retained storage."""
+    def save(
+        self, model: str, slot: int, tokens: int, handle: int, base: int | None = None, shared: int = 0
+    ) -> Generator[Segment, None, None]:
+        """Copy the first ``tokens`` positions of a generation slot into retained storage under a new handle.
+
+        The first ``shared`` of them, whole blocks of ``retained_block`` tokens, are not copied: they are those of
+        storage ``base``, which both hold from then on. Given up before its end, it keeps nothing.
+        """
         ...
 
     def restore(self, model: str, slot: int, tokens: int, handle: int) -> Generator[Segment, None, None]: ...
@@ -218,5 +230,8 @@ class Backend(Protocol):
         ...
 
     def drop(self, model: str, handle: int) -> None:
-        """Forget retained storage; what is not there is no error, since a failed restore leaves that open."""
+        """Forget retained storage; what is not there is no error, since a failed restore leaves that open.
+
+        Blocks that nobody else holds are free then, and no others.
+        """
         ...

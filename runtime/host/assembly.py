@@ -1,8 +1,4 @@
-"""From a configuration and a backend to actors: describe, plan, admit, and build.
-
-Nothing is loaded here. The account of a configuration is the same whichever host runs it, and is what
-``coresident plan`` shows.
-"""
+"""From a configuration and a backend to actors: admit, ask for facts, and build."""
 
 from __future__ import annotations
 
@@ -13,52 +9,14 @@ import attrs
 from ...actors.decision import DecisionActor
 from ...actors.device import DeviceController
 from ...actors.effects import Actor
-from ...actors.errors import BudgetExceeded, InvalidRequest
 from ...actors.generation import GenerationActor
-from ...actors.memory.ledger import WORKSPACE, Ledger
-from ...actors.memory.plan import Admission, AllocationPlan, Buffer, admit_context
-from ...actors.scoring import DecisionSetup
-from ...actors.sequences import GenerationSetup
-from ...actors.supervisor import ModelSetup, Supervisor
-from ...actors.work import StepKind, StepShape
-from ...policies.catalog import resolve
+from ...actors.supervisor import Supervisor
 from ..backends.contract import Backend, ModelDescription, PlanRequest
 from ..config import Config
+from .admission import DECISION, GENERATION, Account, admit, plan_requests
+from .building import Facts, build, decision_model, facts_of
 
-GENERATION = "generation"
-DECISION = "decision"
-
-
-@attrs.frozen
-class Account:
-    """The memory account of a configuration: what every part takes of the partition, in bytes."""
-
-    partition: int
-    context: int
-    capped: bool
-    buffers: tuple[Buffer, ...]
-
-    @property
-    def total(self) -> int:
-        return sum(buffer.total for buffer in self.buffers)
-
-    @property
-    def free(self) -> int:
-        return self.partition - self.total
-
-
-@attrs.frozen
-class LargestStep:
-    """The largest step of its kind, and its workspace charge against the budget, in bytes."""
-
-    model: str
-    shape: StepShape
-    charge: int
-    budget: int
-
-    @property
-    def fits(self) -> bool:
-        return self.charge <= self.budget
+__all__ = ["DECISION", "GENERATION", "Account", "Assembly", "assemble"]
 
 
 @attrs.frozen
@@ -77,6 +35,7 @@ class Assembly:
     generation: GenerationActor
     decision: DecisionActor | None
     supervisor: Supervisor
+    facts: Facts
 
     @property
     def context(self) -> int:
@@ -89,194 +48,25 @@ class Assembly:
         return some if self.decision is None else (*some, self.decision)
 
 
-def plan_requests(config: Config, context: int, heads: tuple[str, ...]) -> dict[str, PlanRequest]:
-    """What each resident model is asked to hold at a candidate context; one model may serve both roles."""
-    generation, decision = config.generation, config.decision
-    plan = PlanRequest(context=context, slots=generation.sequences, chunk=generation.chunk)
-    if decision is None:
-        return {GENERATION: plan}
-    empty = PlanRequest(context=0, slots=0, chunk=generation.chunk)
-    both = attrs.evolve(
-        plan if decision.shares_weights else empty,
-        decision_slots=decision.rows_per_slice,
-        decision_context=decision.context,
-        rows_per_slice=decision.rows_per_slice,
-        heads=heads,
-    )
-    return {GENERATION: both} if decision.shares_weights else {GENERATION: plan, DECISION: both}
-
-
-def admit(config: Config, backend: Backend, heads: tuple[str, ...]) -> Account:
-    """Find the admitted context and the whole account, with a workspace for every step that it can lead to.
-
-    Raises ``BudgetExceeded`` with what is missing.
-    """
-    account = place(config, backend, heads)
-    for step in largest_steps(config, backend, account.context, heads):
-        if not step.fits:
-            shape = step.shape
-            raise BudgetExceeded(
-                f"workspace of the largest {shape.kind.value} step of {step.model} ({shape.rows} rows, {shape.tokens} "
-                f"tokens, context {shape.context})",
-                step.charge,
-                step.budget,
-                "enlarge device.workspace, or lower generation.chunk, generation.context or the rows of a step",
-            )
-    return account
-
-
-def place(config: Config, backend: Backend, heads: tuple[str, ...]) -> Account:
-    """Find the admitted context and the whole account, whatever steps then need. Raises ``BudgetExceeded``."""
-    fixed = _budgets(config)
-    available = config.device.partition - sum(buffer.total for buffer in fixed)
-    if available < 0:
-        raise BudgetExceeded(
-            "the sum of the workspace and retained budgets",
-            config.device.partition - available,
-            config.device.partition,
-            "enlarge device.partition, or lower device.workspace or generation.retained",
-        )
-    admission: Admission = admit_context(
-        context_cap(config, backend),
-        lambda context: plan_at(config, backend, heads, context),
-        available,
-        what=backend.describe(GENERATION).label,
-    )
-    return Account(config.device.partition, admission.context, admission.capped, admission.plan.buffers + fixed)
-
-
-def largest_steps(config: Config, backend: Backend, context: int, heads: tuple[str, ...]) -> tuple[LargestStep, ...]:
-    """The largest steps that admitted requests can lead to, kind by kind, and what they charge to the workspace."""
-    found = []
-    for model, plan in plan_requests(config, context, heads).items():
-        shapes = []
-        if plan.slots:
-            shapes.append(StepShape(StepKind.PREFILL, 1, min(plan.chunk, plan.context), plan.context))
-            shapes.append(StepShape(StepKind.DECODE, plan.slots, 1, plan.context))
-        if plan.decision_slots:
-            tokens = min(plan.chunk, plan.decision_context)
-            shapes.append(StepShape(StepKind.DECISION, plan.rows_per_slice, tokens, plan.decision_context))
-        found += [LargestStep(model, shape, backend.charge(model, shape), config.device.workspace) for shape in shapes]
-    return tuple(found)
-
-
-def account_at(config: Config, backend: Backend, heads: tuple[str, ...], context: int) -> Account:
-    """The account at one context, fitting or not: ``free`` is negative by the bytes that are missing."""
-    buffers = plan_at(config, backend, heads, context).buffers + _budgets(config)
-    return Account(config.device.partition, context, context == context_cap(config, backend), buffers)
-
-
-def context_cap(config: Config, backend: Backend) -> int:
-    """The most context that would be admitted: the configured cap, or the model's own limit.
-
-    Raises ``InvalidRequest`` for a cap above that limit: the model was not made for more.
-    """
-    asked, model = config.generation.context, backend.describe(GENERATION)
-    if asked > model.context_limit:
-        raise InvalidRequest(
-            f"generation.context is {asked}: {model.label} has a context of {model.context_limit} tokens; ask for at "
-            "most that, or for 0, which is the model's own",
-            field="generation.context",
-            value=asked,
-            limit=model.context_limit,
-        )
-    return asked or model.context_limit
-
-
-def plan_at(config: Config, backend: Backend, heads: tuple[str, ...], context: int) -> AllocationPlan:
-    """What all resident models allocate at a candidate context."""
-    plans = [backend.plan(model, request) for model, request in plan_requests(config, context, heads).items()]
-    limits = [plan.max_buffer for plan in plans if plan.max_buffer is not None]
-    buffers = tuple(buffer for plan in plans for buffer in plan.buffers)
-    return AllocationPlan(buffers, min(limits, default=None))
-
-
-def _budgets(config: Config) -> tuple[Buffer, ...]:
-    return (
-        Buffer("workspace budget", WORKSPACE, config.device.workspace),
-        Buffer("retained prefixes budget", f"retained/{GENERATION}", config.generation.retained),
-    )
-
-
 def assemble(config: Config, backend: Backend, head_kinds: Mapping[str, str]) -> Assembly:
     """Build the actors of a configuration. ``head_kinds`` maps the decision model's heads to their kinds."""
-    account = admit(config, backend, tuple(head_kinds))
-    plans = plan_requests(config, account.context, tuple(head_kinds))
-    models = {model: backend.describe(model) for model in plans}
-    ledger = Ledger(config.device.partition)
-    totals = AllocationPlan(account.buffers).by_account()
-    fixed = {name: totals[name] for name in (WORKSPACE, f"retained/{GENERATION}") if totals[name]}
-    ledger.reserve(fixed)
-    decision_model = None
-    if config.decision is not None:
-        decision_model = GENERATION if config.decision.shares_weights else DECISION
-    setups = tuple(_model_setup(model, plan, backend) for model, plan in plans.items())
-    decision = _decision(config, backend, decision_model, head_kinds) if decision_model else None
-    roles = (GENERATION,) if decision is None else (GENERATION, DECISION)
-    ordering = resolve("ordering", config.policies.ordering.name, **config.policies.ordering.parameters)
+    heads = dict(head_kinds)
+    account = admit(config, backend, tuple(heads))
+    plans = plan_requests(config, account.context, tuple(heads))
+    facts = facts_of(config, backend, account, tuple(heads))
+    actors = build(config, facts, heads, backend.charge)
     return Assembly(
         config=config,
         backend=backend,
         account=account,
-        models=models,
+        models={model: backend.describe(model) for model in plans},
         plans=plans,
-        heads=dict(head_kinds),
+        heads=heads,
         generation_model=GENERATION,
-        decision_model=decision_model,
-        device=DeviceController(ledger, ordering, yield_ns=config.device.yield_ms * 1_000_000),
-        generation=_generation(config, backend, account.context, models[GENERATION]),
-        decision=decision,
-        supervisor=Supervisor(setups, account.context, roles),
-    )
-
-
-def _model_setup(model: str, plan: PlanRequest, backend: Backend) -> ModelSetup:
-    accounts = tuple(sorted(backend.plan(model, plan).by_account().items()))
-    shapes = []
-    if plan.slots:
-        shapes.append(StepShape(StepKind.PREFILL, 1, min(plan.chunk, plan.context), min(plan.chunk, plan.context)))
-        shapes.append(StepShape(StepKind.DECODE, 1, 1, min(plan.chunk, plan.context)))
-    if plan.decision_slots:
-        tokens = min(plan.chunk, plan.decision_context)
-        shapes.append(StepShape(StepKind.DECISION, 1, tokens, tokens))
-    return ModelSetup(model, accounts, max(backend.charge(model, shape) for shape in shapes))
-
-
-def _generation(config: Config, backend: Backend, context: int, model: ModelDescription) -> GenerationActor:
-    policies = config.policies
-    return GenerationActor(
-        GenerationSetup(
-            model=GENERATION,
-            context=context,
-            slots=config.generation.sequences,
-            chunk=config.generation.chunk,
-            queue=config.limits.requests,
-            kv_bytes_per_token=model.kv_bytes_per_token,
-            retained_bytes=config.generation.retained,
-            charge=lambda shape: backend.charge(GENERATION, shape),
-            quantum=resolve("quantum", policies.quantum.name, **policies.quantum.parameters),
-            retention=resolve("retention", policies.retention.name, **policies.retention.parameters),
-            preparation=resolve("preparation", policies.preparation.name, **policies.preparation.parameters),
-            reuse_grid=config.generation.chunk if config.generation.reuse == "grid" else 1,
-            windows=model.windows,
-        )
-    )
-
-
-def _decision(config: Config, backend: Backend, model: str, heads: Mapping[str, str]) -> DecisionActor | None:
-    if config.decision is None:
-        return None
-    policy = config.policies.abstention
-    return DecisionActor(
-        DecisionSetup(
-            model=model,
-            context=config.decision.context,
-            rows_per_slice=config.decision.rows_per_slice,
-            chunk=config.generation.chunk,
-            max_rows=config.decision.max_rows,
-            queue=config.limits.decisions,
-            heads=heads,
-            charge=lambda shape: backend.charge(model, shape),
-            abstention=resolve("abstention", policy.name, **policy.parameters),
-        )
+        decision_model=decision_model(config),
+        device=actors.device,
+        generation=actors.generation,
+        decision=actors.decision,
+        supervisor=actors.supervisor,
+        facts=facts,
     )

@@ -23,6 +23,7 @@ from ..backends.contract import Backend, PlanRequest, Segment
 from .steps import Run, Streams
 
 _log = structlog.get_logger("coresident")
+DEVICE_THREAD = "coresident-device"
 
 
 @attrs.define
@@ -61,7 +62,7 @@ class DeviceExecutor:
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._flags: dict[int, _Flags] = {}
         self._suspended: dict[str, Run] = {}
-        self._thread = threading.Thread(target=self._work, name="coresident-device", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=DEVICE_THREAD, daemon=True)
 
     def start(self) -> None:
         """Start the thread."""

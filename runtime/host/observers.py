@@ -50,40 +50,39 @@ class Observer(Protocol):
 
 
 class Observers:
-    """A list of observers that shrinks when one of them fails."""
+    """Observers, fewer once one of them has failed."""
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
-        self._observers = list(observers)
-        self._of_tokens = list(self._observers)
+        self._observers: tuple[Observer, ...] = tuple(observers)
+        self._of_tokens = self._observers
 
     def add(self, observer: Observer, tokens: bool = True) -> None:
         """Add an observer; without ``tokens`` it sees deliveries only, which costs nothing while a step runs."""
-        self._observers.append(observer)
+        self._observers = (*self._observers, observer)
         if tokens:
-            self._of_tokens.append(observer)
+            self._of_tokens = (*self._of_tokens, observer)
 
     @property
     def want_tokens(self) -> bool:
         return bool(self._of_tokens)
 
     def delivered(self, delivery: Delivery) -> None:
-        for observer in list(self._observers):
+        for observer in self._observers:
             try:
                 observer.delivered(delivery)
             except Exception as error:
                 self._drop(observer, error)
 
     def token(self, request: str, index: int, at: int) -> None:
-        for observer in list(self._of_tokens):
+        for observer in self._of_tokens:
             try:
                 observer.token(request, index, at)
             except Exception as error:
                 self._drop(observer, error)
 
     def _drop(self, observer: Observer, error: Exception) -> None:
-        self._observers.remove(observer)
-        if observer in self._of_tokens:
-            self._of_tokens.remove(observer)
+        self._observers = tuple(one for one in self._observers if one is not observer)
+        self._of_tokens = tuple(one for one in self._of_tokens if one is not observer)
         _log.error("observer.dropped", observer=type(observer).__name__, error=repr(error))
         try:
             observer.dropped(error)

@@ -50,22 +50,43 @@ class Stream:
     on_token: OnToken
 
 
+@attrs.define
+class _Opened:
+    """The stream of an open request, and how many tokens it has taken."""
+
+    sampler: Sampler
+    on_token: OnToken
+    count: int = 0
+
+
+@attrs.define
+class _Line:
+    """A row of a decode run on its way."""
+
+    row: DecodeRow
+    sampler: Sampler
+    tokens: list[int] = attrs.field(factory=list)
+    stop: Stop | None = None
+
+    def input(self) -> DecodeInput:
+        """What to feed next: the row's token, then the newest."""
+        row, tokens = self.row, self.tokens
+        return DecodeInput(row.slot, row.position + len(tokens), tokens[-1] if tokens else row.token)
+
+
 class Streams:
     """Streams of open requests, by id. ``notice(request, index)`` is told of every token, where the step runs."""
 
     def __init__(self, notice: Callable[[str, int], None]) -> None:
-        self._streams: dict[str, Stream] = {}
-        self._counts: dict[str, int] = {}
+        self._streams: dict[str, _Opened] = {}
         self._notice = notice
 
     def open(self, request: str, stream: Stream) -> None:
-        self._streams[request] = stream
-        self._counts[request] = 0
+        self._streams[request] = _Opened(stream.sampler, stream.on_token)
 
     def close(self, request: str) -> None:
         """Forget a request; one that never had a stream is no error."""
         self._streams.pop(request, None)
-        self._counts.pop(request, None)
 
     def sampler(self, request: str) -> Sampler:
         """The sampler of a request. Raises ``BackendFault`` when its client is gone."""
@@ -74,12 +95,11 @@ class Streams:
     def take(self, request: str, sampled: Sampled) -> Stop | None:
         """Hand a token to its request; why the sequence stops here, or ``None``."""
         stream = self._get(request)
-        index = self._counts[request]
-        self._counts[request] = index + 1
+        index, stream.count = stream.count, stream.count + 1
         self._notice(request, index)
         return stream.on_token(request, sampled)
 
-    def _get(self, request: str) -> Stream:
+    def _get(self, request: str) -> _Opened:
         try:
             return self._streams[request]
         except KeyError:
@@ -121,26 +141,26 @@ class Run:
     def _segments(self) -> Generator[Segment, None, None]:
         backend, space = self._backend, self._workspace
         match self.step.work:
-            case LoadWork(model=model, weights=weights):
-                yield from backend.load(model, self._plans[model], weights)
-            case WarmupWork(model=model):
-                yield from backend.warm(model, space)
-            case PrefillWork() as work:
-                yield from self._prefill(work)
             case DecodeWork() as work:
-                yield from self._decode(work)
+                return self._decode(work)
+            case PrefillWork() as work:
+                return self._prefill(work)
             case DecisionWork() as work:
-                yield from self._decide(work)
+                return self._decide(work)
+            case LoadWork(model=model, weights=weights):
+                return backend.load(model, self._plans[model], weights)
+            case WarmupWork(model=model):
+                return backend.warm(model, space)
             case CopyWork() as work:
-                yield from backend.copy(work.model, work.role, work.source, work.targets, work.tokens)
+                return backend.copy(work.model, work.role, work.source, work.targets, work.tokens)
             case SaveWork() as work:
-                yield from backend.save(work.model, work.slot, work.tokens, work.handle)
+                return backend.save(work.model, work.slot, work.tokens, work.handle, work.base, work.shared)
             case RestoreWork() as work:
-                yield from backend.restore(work.model, work.slot, work.tokens, work.handle)
+                return backend.restore(work.model, work.slot, work.tokens, work.handle)
             case StoreWork() as work:
-                yield from backend.store(work.model, work.handle, work.file)
+                return backend.store(work.model, work.handle, work.file)
             case FetchWork() as work:
-                yield from backend.fetch(work.model, work.handle, work.file)
+                return backend.fetch(work.model, work.handle, work.file)
 
     def _prefill(self, work: PrefillWork) -> Generator[Segment, None, None]:
         sampler = self._streams.sampler(work.request) if work.last else None
@@ -159,25 +179,18 @@ class Run:
 
     def _decode(self, work: DecodeWork) -> Generator[Segment, None, None]:
         """Token after token until the quantum, a stop in every row, or a yield."""
-        samplers = {row.request: self._streams.sampler(row.request) for row in work.rows}
-        tokens: dict[str, list[int]] = {row.request: [] for row in work.rows}
-        stops: dict[str, Stop] = {}
+        lines = [_Line(row, self._streams.sampler(row.request)) for row in work.rows]
+        going = lines
         for _ in range(work.quantum):
-            rows = [row for row in work.rows if row.request not in stops and len(tokens[row.request]) < row.limit]
-            if not rows or self.stop_early:
+            if not going or self.stop_early:
                 break
-            inputs = [_next_input(row, tokens[row.request]) for row in rows]
-            chosen = yield from self._backend.decode(
-                self._workspace, work.model, inputs, [samplers[row.request] for row in rows]
-            )
-            for row, sampled in zip(rows, chosen, strict=True):
-                tokens[row.request].append(sampled.token)
-                stop = self._streams.take(row.request, sampled)
-                if stop is not None:
-                    stops[row.request] = stop
-        self.result = StepResult(
-            rows=tuple(_row(row.request, tokens[row.request], stops.get(row.request)) for row in work.rows)
-        )
+            inputs, samplers = [line.input() for line in going], [line.sampler for line in going]
+            chosen = yield from self._backend.decode(self._workspace, work.model, inputs, samplers)
+            for line, sampled in zip(going, chosen, strict=True):
+                line.tokens.append(sampled.token)
+                line.stop = self._streams.take(line.row.request, sampled)
+            going = [line for line in going if line.stop is None and len(line.tokens) < line.row.limit]
+        self.result = StepResult(tuple([_row(line.row.request, line.tokens, line.stop) for line in lines]))
 
     def _decide(self, work: DecisionWork) -> Generator[Segment, None, None]:
         scores: list[RowScores] = []
@@ -203,8 +216,3 @@ def _not_last(segments: Generator[Segment, None, _T]) -> Generator[Segment, None
             value: _T = end.value
             return value
         yield attrs.evolve(segment, last=False)
-
-
-def _next_input(row: DecodeRow, generated: list[int]) -> DecodeInput:
-    token = generated[-1] if generated else row.token
-    return DecodeInput(row.slot, row.position + len(generated), token)

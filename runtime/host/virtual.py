@@ -1,8 +1,10 @@
 """The virtual host: the same actors under a virtual clock, on a modelled device.
 
-A heap of ``(at, priority, sequence)`` holds what is to happen. At one instant segments end first, then timers and
-outside arrivals come in order, then messages between actors are delivered until nothing is left at that instant. No
-Trio, no threads, no wall clock: two runs of one input are equal to the byte.
+Rule 1: at one instant the running segment ends first; then timers and outside calls come in order; only then is mail
+delivered, until none is left. Rule 2: outside arrivals are delivered by ``(class, actor, sequence)``, and before mail
+between actors; each mailbox keeps the order of its actors' mail. Rule 3: the device controller hears last, so it
+chooses when everything that arrives at an instant has arrived. No Trio, no threads, no wall clock: two runs of one
+input are equal to the byte.
 """
 
 from __future__ import annotations
@@ -10,9 +12,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
-
-import attrs
+from typing import Any, TypeAlias
 
 from ...actors.effects import (
     Actor,
@@ -30,27 +30,17 @@ from ...actors.effects import (
     UnloadModel,
 )
 from ...actors.errors import Closed
-from ...actors.events import RequestEvent
-from ...actors.messages import Failed, Finished, GrantEnded, Message, Suspended, Withdrawn
-from ...actors.work import Grant
-from ..backends.contract import Backend, PlanRequest, Segment
-from .executor import Meter, as_failure
+from ...actors.events import RequestEvent, ScheduleEvent
+from ...actors.messages import Message, SubmitDecision, SubmitGeneration, SubmitPreparation
+from ...policies.views import WorkClass
+from ..backends.contract import Backend, PlanRequest
 from .observers import Delivery, Observer, Observers
-from .steps import Run, Streams
+from .steps import Streams
+from .virtual_device import NEVER, VirtualDevice
 
 Listener: TypeAlias = Callable[[RequestEvent, int], None]
-_SEGMENT, _TIMER, _CALL = range(3)
-
-
-@attrs.define
-class _Device:
-    """The grant that holds the modelled device."""
-
-    grant: Grant
-    run: Run
-    meter: Meter
-    yield_asked: bool = False
-    give_up: bool = False
+DEVICE = "device"
+_TIMER, _CALL = range(2)
 
 
 class VirtualHost:
@@ -64,26 +54,44 @@ class VirtualHost:
         observers: Iterable[Observer] = (),
     ) -> None:
         self.now = 0
-        self.streams = Streams(lambda request, index: self.observers.token(request, index, self.now))
         self.observers = Observers(observers)
+        self.streams = Streams(self._token)
+        self._device_mail: deque[Message] = deque()
         self._actors = {actor.name: actor for actor in actors}
         self._backend = backend
-        self._plans = plans
+        self._device = VirtualDevice(backend, self.streams, plans, self.clock, self._device_mail.append)
         self._heap: list[tuple[int, int, int, Callable[[], None]]] = []
+        self._outside: list[tuple[int, str, int, Message]] = []
+        self._urgency: dict[str, int] = {}
         self._mail: deque[tuple[str, Message]] = deque()
         self._sequence = 0
         self._delivered = 0
-        self._device: _Device | None = None
-        self._suspended: dict[str, Run] = {}
         self._timers: dict[str, int] = {}
         self._forgotten: set[int] = set()
         self._listener: Listener | None = None
+        self._reported: dict[type[ScheduleEvent], Callable[[Any, int], None]] = {}
+        self._vain = 0
+        self._vain_limit = NEVER
+        self._vain_listener: Callable[[str], None] | None = None
+        self._carry: Mapping[type[Effect], Callable[[Any], None]] = {
+            Send: self._send,
+            RunGrant: self._start,
+            AskYield: lambda effect: self._device.ask_yield(effect.grant, effect.give_up),
+            Notify: self._notify,
+            Report: self._report,
+            SetTimer: self._set_timer,
+            CancelTimer: lambda effect: self._forget(effect.key),
+            DropSuspended: lambda effect: self._device.drop_suspended(effect.step),
+            DropRetained: lambda effect: self._backend.drop(effect.model, effect.handle),
+            UnloadModel: lambda effect: self._backend.unload(effect.model),
+            Stop: self._stop,
+        }
         self.stopped = False
 
     @property
     def suspended(self) -> int:
         """Chunks that are suspended now."""
-        return len(self._suspended)
+        return len(self._device.suspended)
 
     def clock(self) -> int:
         """Virtual nanoseconds."""
@@ -94,10 +102,25 @@ class VirtualHost:
         self._listener = listener
 
     def send(self, to: str, message: Message) -> None:
-        """Put a message into a mailbox at this instant. Raises ``Closed`` after the end."""
+        """Put a message from outside into a mailbox at this instant. Raises ``Closed`` after the end.
+
+        More urgent requests of one instant go first. What belongs to no class stays behind what its mailbox has got.
+        """
         if self.stopped:
             raise Closed("the virtual host has stopped: build another one")
-        self._mail.append((to, message))
+        self._vain = 0
+        urgency = self._urgency.get(to, 0) if (given := _class_of(message)) is None else int(given)
+        self._urgency[to] = max(urgency, self._urgency.get(to, 0))
+        self._sequence += 1
+        heapq.heappush(self._outside, (urgency, to, self._sequence, message))
+
+    def listen(self, kind: type[ScheduleEvent], listener: Callable[[Any, int], None]) -> None:
+        """Call ``listener(event, at)`` for every schedule event of a kind."""
+        self._reported[kind] = listener
+
+    def in_vain(self, limit: int, listener: Callable[[str], None]) -> None:
+        """Call ``listener(key)`` once ``limit`` timers have rung with no grant, and nothing from outside, between."""
+        self._vain_limit, self._vain_listener = limit, listener
 
     def call_at(self, at: int, function: Callable[[], None]) -> None:
         """Call a function at a virtual time, not before now."""
@@ -105,132 +128,123 @@ class VirtualHost:
 
     def run(self, until: int | None = None) -> None:
         """Go on until nothing is left to happen, the actors stopped, or the clock would pass ``until``."""
-        self._drain()
-        while self._coming() and not self.stopped:
-            if until is not None and self._heap[0][0] > until:
-                self.now = max(self.now, until)
+        limit = NEVER if until is None else until
+        self._settle()
+        while not self.stopped and (at := self._next_at()) < NEVER:
+            if at > limit:
+                self.now = max(self.now, limit)
                 return
-            self.now, _, _, function = heapq.heappop(self._heap)
-            function()
-            if not (self._heap and self._heap[0][:2] == (self.now, _SEGMENT)):
-                self._drain()
+            self.now = at
+            self._settle()
 
-    # --- deliveries ---------------------------------------------------------------------------------------------
+    # --- instants -----------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Let happen what is due at this instant, and deliver what comes of it."""
+        while self._device.ends_at == self.now:
+            self._device.segment_ended()
+        while self._heap and self._heap[0][0] == self.now:
+            self._happen()
+        if self._device_mail or self._mail or self._outside:
+            self._deliver()
+
+    def _next_at(self) -> int:
+        """The next instant at which anything happens; forgotten timers are not anything."""
+        while self._heap and self._heap[0][2] in self._forgotten:
+            self._forgotten.remove(heapq.heappop(self._heap)[2])
+        at = self._heap[0][0] if self._heap else NEVER
+        return min(at, self._device.ends_at)
+
+    def _happen(self) -> None:
+        _, _, sequence, function = heapq.heappop(self._heap)
+        if sequence in self._forgotten:
+            self._forgotten.remove(sequence)
+        else:
+            function()
 
     def _push(self, at: int, priority: int, function: Callable[[], None]) -> None:
         self._sequence += 1
         heapq.heappush(self._heap, (at, priority, self._sequence, function))
 
-    def _drain(self) -> None:
-        while self._mail:
-            to, message = self._mail.popleft()
+    # --- deliveries ---------------------------------------------------------------------------------------------
+
+    def _deliver(self) -> None:
+        """Deliver what has been sent at this instant, until nothing is left."""
+        while True:
+            if self._outside:
+                _, to, _, message = heapq.heappop(self._outside)
+                if not self._outside:
+                    self._urgency.clear()
+            elif self._mail:
+                to, message = self._mail.popleft()
+            elif self._device_mail:
+                to, message = DEVICE, self._device_mail.popleft()
+            else:
+                return
             self._delivered += 1
             effects = self._actors[to].handle(message, self.now)
             self.observers.delivered(Delivery(self._delivered, self.now, to, message, tuple(effects)))
             for effect in effects:
-                self._perform(effect)
+                carry = self._carry.get(type(effect))
+                if carry is not None:
+                    carry(effect)
 
-    def _perform(self, effect: Effect) -> None:
-        match effect:
-            case Send(to, message):
-                self._mail.append((to, message))
-            case RunGrant(grant):
-                self._start(grant)
-            case AskYield(grant, give_up):
-                self._ask_yield(grant, give_up)
-            case Notify(event):
-                if self._listener is not None:
-                    self._listener(event, self.now)
-            case SetTimer(key, when, to, message):
-                self._set_timer(key, when, to, message)
-            case CancelTimer(key):
-                self._cancel_timer(key)
-            case DropSuspended(step):
-                self._suspended.pop(step).close()
-            case DropRetained(model, handle):
-                self._backend.drop(model, handle)
-            case UnloadModel(model):
-                self._backend.unload(model)
-            case Stop():
-                self.stopped = True
-            case Report():
-                pass
-
-    def _set_timer(self, key: str, when: int, to: str, message: Message) -> None:
-        self._cancel_timer(key)
-
-        def ring() -> None:
-            del self._timers[key]
+    def _post(self, to: str, message: Message) -> None:
+        if to == DEVICE:
+            self._device_mail.append(message)
+        else:
             self._mail.append((to, message))
 
-        self._push(max(when, self.now), _TIMER, ring)
-        self._timers[key] = self._sequence
+    def _send(self, effect: Send) -> None:
+        self._post(effect.to, effect.message)
 
-    def _cancel_timer(self, key: str) -> None:
+    def _notify(self, effect: Notify) -> None:
+        if self._listener is not None:
+            self._listener(effect.event, self.now)
+
+    def _report(self, effect: Report) -> None:
+        listener = self._reported.get(type(effect.event))
+        if listener is not None:
+            listener(effect.event, self.now)
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        self._forget(effect.key)
+
+        def ring() -> None:
+            del self._timers[effect.key]
+            self._post(effect.to, effect.message)
+            self._vain += 1
+            if self._vain >= self._vain_limit and self._vain_listener is not None:
+                self._vain_listener(effect.key)
+
+        self._push(max(effect.at, self.now), _TIMER, ring)
+        self._timers[effect.key] = self._sequence
+
+    def _forget(self, key: str) -> None:
         """What is forgotten never happens, so it moves no clock either."""
         sequence = self._timers.pop(key, None)
         if sequence is not None:
             self._forgotten.add(sequence)
 
-    def _coming(self) -> bool:
-        """Whether anything is left to happen; forgotten timers are not."""
-        while self._heap and self._heap[0][2] in self._forgotten:
-            self._forgotten.remove(heapq.heappop(self._heap)[2])
-        return bool(self._heap)
+    def _start(self, effect: RunGrant) -> None:
+        self._vain = 0
+        self._device.start(effect.grant)
 
-    # --- the modelled device ------------------------------------------------------------------------------------
+    def _stop(self, effect: Stop) -> None:
+        self.stopped = True
 
-    def _start(self, grant: Grant) -> None:
-        try:
-            name = grant.step.step
-            run = (
-                self._suspended.pop(name)
-                if grant.resumed
-                else Run(self._backend, self.streams, self._plans, grant.step)
-            )
-        except Exception as error:
-            self._mail.append(("device", GrantEnded(grant.grant, as_failure(error))))
-            return
-        self._device = _Device(grant, run, Meter(run, self.clock))
-        self._next_segment(self._device)
+    def _token(self, request: str, index: int) -> None:
+        self.observers.token(request, index, self.now)
 
-    def _ask_yield(self, grant: int, give_up: bool) -> None:
-        device = self._device
-        if device is not None and device.grant.grant == grant:
-            device.yield_asked = True
-            device.give_up = device.give_up or give_up
 
-    def _next_segment(self, device: _Device) -> None:
-        """Begin the next segment; its end is an event ``device_ns`` later."""
-        try:
-            segment = next(device.run.segments)
-        except StopIteration:
-            device.meter.end()
-            self._finish(device, Finished(device.run.result, device.meter.measured()))
-        except Exception as error:
-            self._finish(device, as_failure(error))
-        else:
-            self._push(self.now + segment.device_ns, _SEGMENT, lambda: self._segment_ended(device, segment))
-
-    def _segment_ended(self, device: _Device, segment: Segment) -> None:
-        device.meter.lap(segment)
-        if device.yield_asked and device.run.ends_early:
-            device.run.stop_early = True
-            self._next_segment(device)
-        elif not device.yield_asked or segment.last:
-            self._next_segment(device)
-        elif device.give_up:
-            self._finish(device, Withdrawn(device.meter.measured()))
-        elif self._backend.capabilities.suspend:
-            self._suspended[device.grant.step.step] = device.run
-            self._leave(device, Suspended(device.meter.measured()))
-        else:
-            self._next_segment(device)
-
-    def _finish(self, device: _Device, outcome: Finished | Failed | Withdrawn) -> None:
-        device.run.close()
-        self._leave(device, outcome)
-
-    def _leave(self, device: _Device, outcome: Finished | Suspended | Failed | Withdrawn) -> None:
-        self._device = None
-        self._mail.append(("device", GrantEnded(device.grant.grant, outcome)))
+def _class_of(message: Message) -> WorkClass | None:
+    """The work class of a request; ``None`` for what asks for no work."""
+    match message:
+        case SubmitDecision():
+            return WorkClass.DECISION
+        case SubmitGeneration(work_class=work_class):
+            return work_class
+        case SubmitPreparation():
+            return WorkClass.PREPARATION
+        case _:
+            return None

@@ -25,8 +25,8 @@ def backend():
 
 def test_E10_a_copy_has_exactly_the_bytes_of_its_tokens(backend):
     blob = backend._residents[MODEL].retained[5]
-    assert blob.data.nbytes == 33 * backend.describe(MODEL).kv_bytes_per_token
-    assert blob.data.base is None
+    assert sum(block.nbytes for block in blob.blocks) == 33 * backend.describe(MODEL).kv_bytes_per_token
+    assert all(block.base is None for block in blob.blocks)
 
 
 @pytest.mark.parametrize(

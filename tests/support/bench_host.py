@@ -1,8 +1,8 @@
 """A host for the actors alone: a mailbox each, deliveries in any order between them, a scripted device, virtual time.
 
 Every delivery is followed by the checks that hold at all times: one grant at a time, workspace that adds up to what
-runs and is suspended, a ledger within its partition, prefixes within their bytes, reuse within what matched, one end
-per request.
+runs and is suspended, a ledger within its partition, prefixes within their bytes, which ledger, actor and storage count
+alike, reuse within what matched, one end per request.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from coresident.actors.events import (
     Refused,
 )
 from coresident.actors.generation import GenerationActor
+from coresident.actors.memory.entries import PrefixStatistics
 from coresident.actors.memory.ledger import WORKSPACE, Ledger
 from coresident.actors.messages import (
     Cancel,
@@ -46,7 +47,7 @@ from coresident.actors.supervisor import Supervisor
 from coresident.policies.views import WorkClass
 
 from .bench_questions import Questions
-from .bench_setup import Bench
+from .bench_setup import KV_BYTES, Bench
 from .scripted_device import MS, ScriptedDevice
 
 
@@ -58,7 +59,7 @@ class BenchHost(Questions):
         self.at = 0
         self.stopped = False
         self._choose = random.Random(bench.seed)
-        self.device = ScriptedDevice(bench.can_suspend, bench.prefill_segments, MS)
+        self.device = ScriptedDevice(bench.can_suspend, bench.prefill_segments, MS, bench.block)
         self.ledger = Ledger(bench.partition)
         self.ledger.reserve({WORKSPACE: bench.workspace, "retained/m": bench.retained})
         self.controller = DeviceController(self.ledger, bench.policy("ordering"))
@@ -269,6 +270,15 @@ class BenchHost(Questions):
         assert self.ledger.budget(WORKSPACE) - self.ledger.available(WORKSPACE) == sum(self.charged.values())
         prefixes = self.generation.statistics().prefixes
         assert prefixes.used <= prefixes.budget
+        if not any(self.mail.values()):
+            self._check_retained(prefixes)
+
+    def _check_retained(self, prefixes: PrefixStatistics) -> None:
+        """With no message on its way, everybody counts the same bytes, to the byte."""
+        assert prefixes.used == self.ledger.budget("retained/m") - self.ledger.available("retained/m")
+        saving = any(not entry.ready for entry in self.generation._kv.prefixes.entries())
+        if self.supervisor.readiness().ready and not saving:
+            assert prefixes.used == self.device.retained.tokens * KV_BYTES
 
 
 def open_bench(**fields) -> BenchHost:

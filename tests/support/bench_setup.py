@@ -37,6 +37,7 @@ class Bench:
     retained: int = 4000
     partition: int = 20_000
     reuse_grid: int = 1
+    block: int = 0
     can_suspend: bool = True
     prefill_segments: int = 4
     shared: bool = True
@@ -59,6 +60,7 @@ class Bench:
             retention=self.policy("retention"),
             preparation=self.policy("preparation"),
             reuse_grid=self.reuse_grid,
+            retained_block=self.block,
         )
 
     def decision_setup(self) -> DecisionSetup:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import attrs
@@ -15,8 +16,10 @@ from coresident.runtime.host.assembly import Assembly, assemble
 from coresident.runtime.host.live import LiveRuntime, open_live
 
 from coresident.scheduler import Scheduler
+from support.doors import through
 from support.scripted import ScriptedBackend
 
+door = ContextVar("door", default="trio")
 LONG = "The tide comes in and goes out again. " * 6
 
 
@@ -85,11 +88,13 @@ class Heard:
     def __init__(self, kind: type) -> None:
         self.event = trio.Event()
         self._kind = kind
+        self._token = trio.lowlevel.current_trio_token()
 
     def delivered(self, delivery: Any) -> None:
         seen = (delivery.message, *delivery.effects, *delivery.events())
         if any(isinstance(one, self._kind) for one in seen):
-            self.event.set()
+            # When the delivery is over, on the thread of the test: other front doors run the scheduler on their own.
+            trio.lowlevel.current_trio_token().run_sync_soon(self._token.run_sync_soon, self.event.set)
 
     def token(self, request: str, index: int, at: int) -> None: ...
 
@@ -142,10 +147,10 @@ def device_threads() -> list[str]:
 
 @asynccontextmanager
 async def desk(observers: Iterable[Any] = (), **sections: Any) -> AsyncIterator[Desk]:
-    """Open a small scheduler, and check what must hold after it closed."""
+    """Open a small scheduler through the test's front door, and check what must hold after it closed."""
     bench = Bench(config(**sections), observers)
-    async with bench.open() as opened:
-        yield opened
+    async with through(door.get(), bench.open) as (opened, seen):
+        yield attrs.evolve(opened, scheduler=seen(opened.scheduler))
     assert opened.runtime.host.listening == 0
     assert len(opened.runtime.host.streams) == 0
     bench.check_closed()

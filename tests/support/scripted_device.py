@@ -31,6 +31,8 @@ from coresident.actors.work import (
 )
 from coresident.policies.views import WorkClass
 
+from .retained_blocks import RetainedBlocks, State, evaluate
+
 MS = 1_000_000
 VOCABULARY = 97
 STOP = 0
@@ -83,14 +85,14 @@ class Job:
 class ScriptedDevice:
     """Runs the granted step when told to; ``inject`` makes a segment fail, ``excess`` is measured above the charge."""
 
-    def __init__(self, can_suspend: bool, prefill_segments: int, segment_ns: int) -> None:
+    def __init__(self, can_suspend: bool, prefill_segments: int, segment_ns: int, block: int = 0) -> None:
         self.can_suspend = can_suspend
         self.prefill_segments = prefill_segments
         self.segment_ns = segment_ns
         self.running: Job | None = None
         self.suspended: dict[str, Job] = {}
-        self.slots: dict[tuple[str, str, int], list[int]] = {}
-        self.retained: dict[int, list[int]] = {}
+        self.slots: dict[tuple[str, str, int], list[State]] = {}
+        self.retained = RetainedBlocks(block)
         self.weights: set[str] = set()
         self.ready: set[str] = set()
         self.streams: dict[str, list[int]] = {}
@@ -122,8 +124,7 @@ class ScriptedDevice:
         del self.suspended[step]
 
     def drop_retained(self, handle: int) -> None:
-        # What a lost device or a failed restore has taken already is no error, as in the contract.
-        self.retained.pop(handle, None)
+        self.retained.drop(handle)
 
     def unload(self, model: str) -> None:
         self.weights.remove(model)
@@ -195,7 +196,7 @@ class ScriptedDevice:
             if row.request in job.stops or len(mine) == row.limit:
                 continue
             held = self.slots[work.model, "generation", row.slot]
-            held.append(mine[-1] if mine else row.token)
+            held += evaluate(held, [mine[-1] if mine else row.token], "decode")
             self._sample(row.request, held, job)
 
     def _sample(self, request: str, held: list[int], job: Job) -> None:
@@ -217,7 +218,7 @@ class ScriptedDevice:
             case PrefillWork():
                 held = self.slots[work.model, work.role, work.slot]
                 assert len(held) == work.start
-                held += work.tokens
+                held += evaluate(held, work.tokens, "prefill")
                 if work.last:
                     self._sample(work.request, held, job)
             case DecisionWork():
@@ -229,7 +230,7 @@ class ScriptedDevice:
             case SaveWork():
                 held = self.slots[work.model, "generation", work.slot]
                 assert len(held) >= work.tokens
-                self.retained[work.handle] = held[: work.tokens]
+                self.retained.save(work.handle, held[: work.tokens], work.base, work.shared)
             case RestoreWork():
                 self.slots[work.model, "generation", work.slot] = self.retained[work.handle][: work.tokens]
         self.finished.append(job.grant.step)
@@ -238,7 +239,7 @@ class ScriptedDevice:
 
     def _score(self, work: DecisionWork, row) -> RowScores:
         held = self.slots[work.model, "decision", row.slot]
-        held += row.tokens
+        held += evaluate(held, row.tokens, "row")
         return RowScores(row.index, tuple(score(held, head) for head in work.heads))
 
     def _fail(self, job: Job, failure: Failed) -> GrantEnded:

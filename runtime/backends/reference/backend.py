@@ -21,7 +21,7 @@ from ..contract import (
 )
 from ..prefix_file import read_prefix, write_prefix
 from .accounting import model_plan, step_charge
-from .cache import Blob, copy_slot, restore_slot, save_slot
+from .cache import BLOCK, Blob, copy_slot, restore_slot, save_slot
 from .layout import Array
 from .resident import Facts, Resident, read_facts
 from .shapes import ChunkShape, with_region
@@ -42,7 +42,9 @@ class ReferenceBackend:
     """
 
     name = "reference"
-    capabilities = Capabilities(suspend=True, grid_bound=True, features=frozenset({"teacher_forced_logits"}))
+    capabilities = Capabilities(
+        suspend=True, grid_bound=True, features=frozenset({"teacher_forced_logits"}), retained_block=BLOCK
+    )
 
     def __init__(
         self,
@@ -185,11 +187,14 @@ class ReferenceBackend:
         for target in targets:
             yield from copy_slot(resident.slot(role, source), resident.slot(role, target), tokens)
 
-    def save(self, model: str, slot: int, tokens: int, handle: int) -> Generator[Segment, None, None]:
-        """Keep a compact copy under a new handle: exactly ``tokens`` times the KV bytes of a token."""
+    def save(
+        self, model: str, slot: int, tokens: int, handle: int, base: int | None = None, shared: int = 0
+    ) -> Generator[Segment, None, None]:
+        """Keep a compact copy under a new handle: exactly ``tokens - shared`` times the KV bytes of a token."""
         resident = self._resident(model)
         resident.check_free(handle)
-        blob = yield from save_slot(resident.slot("generation", slot), resident.facts.geometry, tokens)
+        source, behind = resident.slot("generation", slot), None if base is None else resident.blob(base)
+        blob = yield from save_slot(source, resident.facts.geometry, tokens, behind, shared)
         resident.retained[handle] = blob
 
     def restore(self, model: str, slot: int, tokens: int, handle: int) -> Generator[Segment, None, None]:

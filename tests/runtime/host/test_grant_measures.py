@@ -38,9 +38,10 @@ class Grants:
 
 
 def live() -> Grants:
-    grants, asked = Grants(), Heard(AskYield)
+    grants = Grants()
 
     async def main():
+        asked = Heard(AskYield)
         async with desk([grants, asked]) as it:
             await it.scheduler.generate(PROMPT, max_tokens=9, ignore_stop_tokens=True)
             held = it.backend.hold("prefill", 2)

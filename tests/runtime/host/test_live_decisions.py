@@ -15,6 +15,8 @@ from coresident.runtime.models.sampling import SamplingParams
 
 from support.live import LONG, Heard, desk, numbers_of, run
 
+pytestmark = pytest.mark.usefixtures("front_door")
+
 PROMPT = "The sea is wide and the wind is"
 INSTRUCTION = "Answer yes or no: is the text about food, or about the weather of the day? "
 ROWS = ("pizza with cheese", "a car engine", "bread")
@@ -123,6 +125,7 @@ def test_R78_a_changed_instruction_invalidates_its_prefix():
     run(main)
 
 
+@pytest.mark.doors("trio")
 def test_R7_each_model_is_loaded_once_for_thousands_of_alternations():
     async def main():
         grants = Grants()
@@ -159,6 +162,7 @@ def test_R8_steps_of_both_models_are_never_inside_at_once():
     run(main)
 
 
+@pytest.mark.doors("trio", "asyncio")
 @pytest.mark.parametrize("moment", ["queued", "instruction", "rows"])
 def test_R5_an_abandoned_decision_costs_at_most_the_running_segment(moment):
     async def main():
@@ -177,11 +181,13 @@ def test_R5_an_abandoned_decision_costs_at_most_the_running_segment(moment):
                 nursery.start_soon(decide, scopes[0])
                 await held.reached()
                 nursery.start_soon(decide, scopes[1])
-                await trio.testing.wait_all_tasks_blocked()
+                while it.scheduler.statistics().decision.open < 2:
+                    await trio.lowlevel.checkpoint()
                 scopes[moment == "queued"].cancel()
                 before = it.backend.segments.copy()
                 if moment == "queued":
-                    await trio.testing.wait_all_tasks_blocked()
+                    while not it.scheduler.statistics().decision.cancelled:
+                        await trio.lowlevel.checkpoint()
                 else:
                     await asked.event.wait()
                 held.release()
@@ -194,6 +200,7 @@ def test_R5_an_abandoned_decision_costs_at_most_the_running_segment(moment):
     run(main)
 
 
+@pytest.mark.doors("trio")
 def test_a_deadline_that_comes_inside_a_decision_makes_it_abstain():
     async def main():
         expired = Heard(Expire)

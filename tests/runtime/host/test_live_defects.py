@@ -104,6 +104,7 @@ def _no_text():
     raise UnicodeError("no text")
 
 
+@pytest.mark.usefixtures("front_door")
 def test_errors_of_the_body_come_out_as_they_are():
     """Neither wrapped, nor unwrapped further than our own nursery wrapped them, and with their own cause."""
 
@@ -134,7 +135,7 @@ def test_a_defect_in_an_actor_ends_the_host_and_tells_everybody(monkeypatch):
         async def broken(outer):
             async with bench.open() as it:
                 held = it.backend.hold("decode")
-                outer.start_soon(client, it.scheduler.generate(PROMPT, max_tokens=50)._whole())
+                outer.start_soon(client, it.scheduler.generate(PROMPT, max_tokens=50).whole())
                 await held.reached()
                 outer.start_soon(client, it.scheduler.decide("Food?", ["a"]))
                 await trio.testing.wait_all_tasks_blocked()
@@ -211,6 +212,7 @@ def test_an_executor_stopped_inside_a_step_ends_after_the_segment(monkeypatch):
     run(main)
 
 
+@pytest.mark.usefixtures("front_door")
 def test_after_its_end_nothing_holds_a_request():
     async def main():
         async with desk() as it:

@@ -9,6 +9,8 @@ from coresident.actors.errors import DeviceLost
 
 from support.live import LONG, desk, run
 
+pytestmark = pytest.mark.usefixtures("front_door")
+
 
 def depth(error: BaseException | None) -> int:
     assert error is not None

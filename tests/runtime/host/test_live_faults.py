@@ -19,6 +19,8 @@ from structlog.testing import capture_logs
 
 from support.live import LONG, Bench, Heard, desk, run
 
+pytestmark = pytest.mark.usefixtures("front_door")
+
 PROMPT = "The sea is wide and the wind is"
 
 

@@ -14,6 +14,8 @@ from coresident.runtime.models.sampling import SamplingParams
 
 from support.live import LONG, Heard, desk, numbers_of, run
 
+pytestmark = pytest.mark.usefixtures("front_door")
+
 PROMPT = "The sea is wide and the wind is"
 LOGPROBS = SamplingParams(logprobs=3)
 
@@ -119,6 +121,7 @@ def test_R5_a_request_cancelled_in_the_queue_never_runs():
     run(main)
 
 
+@pytest.mark.doors("trio")
 def test_R5_a_cancel_is_heard_above_a_full_mailbox():
     async def main():
         asked = Heard(AskYield)
@@ -165,6 +168,7 @@ def test_R5_chunks_that_completed_are_kept_by_a_cancel():
     run(main)
 
 
+@pytest.mark.doors("trio")
 def test_a_deadline_ends_a_request_with_what_it_has():
     async def main():
         expired = Heard(Expire)

@@ -7,6 +7,8 @@ from coresident.runtime.models.sampling import SamplingParams
 
 from support.live import LONG, desk, numbers_of, run
 
+pytestmark = pytest.mark.usefixtures("front_door")
+
 LOGPROBS = SamplingParams(logprobs=3)
 
 

@@ -195,9 +195,9 @@ def test_a_step_that_goes_on_without_its_suspended_run_fails_as_on_the_executor(
     it.decide(2, "d")
     while not it.host.suspended:
         it.run(until=it.host.now / MS + 1)
-    for run in it.host._suspended.values():
+    for run in it.host._device.suspended.values():
         run.close()
-    it.host._suspended.clear()
+    it.host._device.suspended.clear()
     it.run()
     assert it.log.ends["g"].outcome == "failed"
     assert "KeyError" in it.log.ends["g"].error.message

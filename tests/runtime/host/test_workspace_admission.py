@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from coresident.actors.errors import BudgetExceeded
 from coresident.runtime.backends.catalog import open_backend
-from coresident.runtime.host.assembly import admit, largest_steps
+from coresident.runtime.host.admission import admit, largest_steps
 
 from support.live import config, desk, run
 
