@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Protocol
 
 import attrs
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from .codec import Malformed
 from .events_workload import Content
+from .made_up import Fillers, usable_tokens
 
 LONGEST = 2**24
 _WIDTH = 4
@@ -56,26 +58,38 @@ class _Siblings:
         self.numbers[data] = number
         self.ordered.insert(bisect_left(self.ordered, data), data)
 
+    def only(self, keep: Collection[int]) -> _Siblings:
+        """Those that are kept."""
+        numbers = {data: number for data, number in self.numbers.items() if number in keep}
+        return _Siblings(numbers, sorted(numbers))
+
+
+class Describes(Protocol):
+    """What tells the content of a sequence."""
+
+    def describe(self, tokens: Sequence[int], ids: bool = False) -> Content: ...
+
+    def trim(self) -> None: ...
+
 
 class BlockTable:
     """Numbers the blocks of a recording.
 
-    Holds about 400 bytes for each distinct block; after ``limit`` blocks it forgets them and goes on with new
-    numbers, so that a recording can go on for ever (sequences then look new once).
+    Holds about 400 bytes for each distinct block. With more than ``limit`` of them, :meth:`trim` forgets all but those
+    that ``live`` names (with every block before them), so that a recording can go on for ever; sequences that were
+    forgotten then look new once.
     """
 
-    def __init__(self, size: int, limit: int = 262_144) -> None:
+    def __init__(self, size: int, limit: int = 262_144, live: Callable[[], Collection[int]] = frozenset) -> None:
         self._size = size
-        self._limit = limit
+        self._limit = self._most = limit
+        self._live = live
         self._last = 0
         self._held = 0
         self._children: dict[int, _Siblings] = {}
 
     def describe(self, tokens: Sequence[int], ids: bool = False) -> Content:
         """The content of a sequence; with ``ids`` its tokens too."""
-        if self._held >= self._limit:
-            self._children.clear()
-            self._held = 0
         data = np.asarray(tokens, dtype=">u4").tobytes()
         blocks: list[int] = []
         shares: list[tuple[int, int, int]] = []
@@ -92,6 +106,16 @@ class BlockTable:
             parent = number
         return Content(len(tokens), tuple(blocks), tuple(shares), tuple(tokens) if ids else None)
 
+    def trim(self) -> None:
+        """Between two deliveries: forget what does not matter, if the table is full."""
+        if self._held < self._most:
+            return
+        live = self._live()
+        kept = {parent: some.only(live) for parent, some in self._children.items() if parent == 0 or parent in live}
+        self._children = {parent: some for parent, some in kept.items() if some.numbers}
+        self._held = sum(len(some.numbers) for some in self._children.values())
+        self._most = max(self._limit, 2 * self._held)
+
     def _new(self, siblings: _Siblings, piece: bytes) -> tuple[int, int, int]:
         other, shared = siblings.nearest(piece)
         self._last += 1
@@ -101,10 +125,14 @@ class BlockTable:
 
 
 class BlockNotes:
-    """What a trace says about its blocks: lengths and shared heads."""
+    """What a trace says about its blocks: lengths and shared heads.
 
-    def __init__(self, size: int) -> None:
+    Numbers that are not ``dense`` come from an imported trace's source: nothing is kept of them.
+    """
+
+    def __init__(self, size: int, dense: bool = True) -> None:
         self.size = size
+        self._dense = dense
         self.shares: dict[int, tuple[int, int]] = {}
         self._lengths: dict[int, int] = {}
 
@@ -117,6 +145,10 @@ class BlockNotes:
             raise Malformed(f"tokens is {content.tokens}: sequences of up to {LONGEST} are read")
         if len(content.blocks) != -(-content.tokens // self.size):
             raise Malformed(f"blocks are {len(content.blocks)} of {self.size} tokens, for {content.tokens} tokens")
+        if not self._dense:
+            if content.shares or 0 in content.blocks:
+                raise Malformed("blocks of a source are numbered from 1 and have no shares")
+            return
         known = len(self._lengths)
         for index, block in enumerate(content.blocks):
             length = min(self.size, content.tokens - index * self.size)
@@ -139,10 +171,8 @@ class BlockTokens:
     """
 
     def __init__(self, notes: BlockNotes, vocabulary: int, avoid: Collection[int] = (), seed: int = 0) -> None:
-        every = np.arange(vocabulary, dtype=np.int64)
-        usable = np.ones(vocabulary, dtype=bool)
-        usable[[token for token in avoid if 0 <= token < vocabulary]] = False
-        self._usable: NDArray[np.int64] = every[usable] if usable.any() else every
+        self._usable = usable_tokens(vocabulary, avoid)
+        self._fillers = Fillers(self._usable, seed)
         self._notes = notes
         self._size = notes.size
         self._seed = seed
@@ -155,10 +185,9 @@ class BlockTokens:
         whole = np.concatenate([self._block(block) for block in content.blocks])
         return tuple(whole[: content.tokens].tolist())
 
-    def filler(self, name: str, index: int) -> int:
-        """A token for a place that the trace says nothing about."""
-        digest = hashlib.blake2b(f"{self._seed} {name} {index}".encode("utf-8", "replace"), digest_size=8).digest()
-        return int(self._usable[int.from_bytes(digest, "little") % len(self._usable)])
+    def fillers(self, name: str, start: int, count: int) -> list[int]:
+        """Tokens for ``count`` places, from ``start`` on, that the trace says nothing about."""
+        return self._fillers.tokens(name, start, count)
 
     def _block(self, block: int) -> NDArray[np.int64]:
         """A whole block of tokens; heads that are shared are made first, without recursion."""

@@ -5,7 +5,19 @@ from __future__ import annotations
 import attrs
 
 from .events_workload import Content
-from .fields import CLASSES, DROPS, KINDS, OUTCOMES, POLICIES, PREPARED, REUSE_KINDS, STATES, STEP_OUTCOMES, one_of
+from .fields import (
+    CLASSES,
+    DROPS,
+    FILED,
+    KINDS,
+    OUTCOMES,
+    POLICIES,
+    PREPARED,
+    REUSE_KINDS,
+    STATES,
+    STEP_OUTCOMES,
+    one_of,
+)
 
 
 @attrs.frozen
@@ -84,7 +96,10 @@ class Reuse:
 
 @attrs.frozen
 class Retain:
-    """A prefix was kept: what the KV slot of ``request`` held, where it comes out of one."""
+    """A prefix was kept: what the KV slot of ``request`` held, where it comes out of one.
+
+    It added ``bytes`` to what is retained: its first ``shared`` tokens are stored once, with prefix ``base``.
+    """
 
     at: int
     model: str
@@ -92,11 +107,13 @@ class Retain:
     tokens: int
     bytes: int
     request: str | None = None
+    shared: int = 0
+    base: int | None = None
 
 
 @attrs.frozen
 class Drop:
-    """A retained prefix was given up."""
+    """A retained prefix was given up; ``bytes`` are free with it, not those that others hold too."""
 
     at: int
     model: str
@@ -188,6 +205,19 @@ class EndDecision:
     rows: int
     tokens: int
     instruction_reused: int
+    error: str | None = None
+
+
+@attrs.frozen
+class EndCheckpoint:
+    """A prefix was written to a file or read back, or was not; ``tokens`` and ``bytes`` of KV state are its size."""
+
+    at: int
+    request: str
+    outcome: str = attrs.field(validator=one_of(FILED))
+    reason: str
+    tokens: int
+    bytes: int
     error: str | None = None
 
 

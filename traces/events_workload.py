@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from .fields import CLASSES, one_of
+from .fields import CLASSES, FILES, one_of
 
 
 @attrs.frozen
@@ -12,7 +12,8 @@ class Content:
     """A token sequence: its length and, block by block, which content it has.
 
     ``blocks`` are numbers of blocks of the header's ``block_size`` tokens, the last one maybe shorter, given in order
-    of first appearance; equal numbers mean equal tokens after an equal head. ``shares`` has ``(block, other,
+    of first appearance or, in scope ``source``, any from 1; equal numbers mean equal tokens after an equal head, and
+    as many of them. ``shares`` has ``(block, other,
     tokens)`` for a new block that begins with the same ``tokens`` tokens as an earlier one after the same head.
     ``ids`` are the tokens, when the header's content level is ``tokens``.
     """
@@ -32,7 +33,8 @@ class ArriveGeneration:
     """A generation request. ``deadline_ns`` counts from the arrival.
 
     ``after`` names an earlier request whose end led to this one, ``think_ns`` later; without ``think_ns`` that end
-    was not seen before the arrival, and the request stands on its own.
+    was not seen before the arrival, and the request stands on its own. ``expected`` are the tokens that the request
+    generated at its source, where that is known when it arrives: a replay stops there.
     """
 
     at: int
@@ -46,6 +48,7 @@ class ArriveGeneration:
     deadline_ns: int | None = None
     after: str | None = None
     think_ns: int | None = None
+    expected: int | None = None
 
 
 @attrs.frozen
@@ -78,6 +81,20 @@ class ArrivePreparation:
     conversation: str = ""
     after: str | None = None
     think_ns: int | None = None
+
+
+@attrs.frozen
+class ArriveCheckpoint:
+    """A retained prefix is to be stored in a file, or fetched from one, of a prompt of ``tokens`` tokens.
+
+    Files are not part of a trace, so a replay leaves this out.
+    """
+
+    at: int
+    request: str
+    action: str = attrs.field(validator=one_of(FILES))
+    tokens: int
+    identity: str
 
 
 @attrs.frozen

@@ -17,6 +17,8 @@ STEP_OUTCOMES = ("finished", "suspended", "withdrawn", "dropped", "failed")
 STATES = ("starting", "ready", "faulted", "recovering", "closing", "closed")
 REUSE_KINDS = ("exact_continuation", "static_prefix", "none")
 DROPS = ("evicted", "superseded", "invalidated", "released", "closed")
+FILES = ("store", "fetch")
+FILED = ("completed", "cancelled", "failed", "refused")
 PREPARED = ("prepared", "promoted", "superseded", "declined", "cancelled", "failed")
 POLICIES = ("ordering", "quantum", "retention", "abstention", "preparation")
 

@@ -5,10 +5,13 @@ Line 1 is the :class:`~coresident.traces.header.Header`. Every further line is a
 those at their default left out. The last line is an ``end_of_trace`` with the number of events and the SHA-256 of all
 lines before it, so a cut or changed file is known as such.
 
+Where the header has ``facts``, a ``took`` line ends the lines of every delivery: which actor took which message, with a
+digest of what came of it. :mod:`.events_messages` has its fields, and what they leave to the other lines.
+
 Workload events say what was asked, and are what a replay submits again: ``arrive.*``, ``cancel``, ``pin`` and
-``release``. All others say what the schedule made of it. Unknown types and fields are errors. Types and fields may be
-added within a version, the fields with a default, so that every earlier file of the version is still read; what
-changes or goes takes a new one.
+``release``; but not ``arrive.checkpoint``, as files are no part of a trace. All others say what the schedule made of
+it. Unknown types and fields are errors. Types and fields may be added within a version, the fields with a default, so
+that every earlier file of the version is still read; what changes or goes takes a new one.
 """
 
 from __future__ import annotations
@@ -18,10 +21,12 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from .events_messages import Took
 from .events_schedule import (
     Advance,
     ChargeFault,
     Drop,
+    EndCheckpoint,
     EndDecision,
     EndGeneration,
     EndPreparation,
@@ -37,7 +42,15 @@ from .events_schedule import (
     Tokens,
     Yield,
 )
-from .events_workload import ArriveDecision, ArriveGeneration, ArrivePreparation, CancelRequest, Pin, Release
+from .events_workload import (
+    ArriveCheckpoint,
+    ArriveDecision,
+    ArriveGeneration,
+    ArrivePreparation,
+    CancelRequest,
+    Pin,
+    Release,
+)
 
 SCHEMA = "coresident.trace"
 VERSION = 1
@@ -63,6 +76,7 @@ Arrival: TypeAlias = ArriveGeneration | ArriveDecision | ArrivePreparation
 Ending: TypeAlias = EndGeneration | EndDecision | EndPreparation | Refuse
 Event: TypeAlias = (
     Arrival
+    | ArriveCheckpoint
     | CancelRequest
     | Pin
     | Release
@@ -76,16 +90,19 @@ Event: TypeAlias = (
     | Seat
     | Advance
     | Ending
+    | EndCheckpoint
     | Ready
     | LedgerState
     | ChargeFault
     | PolicyFaulted
+    | Took
 )
 
 EVENTS: Mapping[str, type[Any]] = {
     "arrive.generation": ArriveGeneration,
     "arrive.decision": ArriveDecision,
     "arrive.preparation": ArrivePreparation,
+    "arrive.checkpoint": ArriveCheckpoint,
     "cancel": CancelRequest,
     "pin": Pin,
     "release": Release,
@@ -101,9 +118,11 @@ EVENTS: Mapping[str, type[Any]] = {
     "end.generation": EndGeneration,
     "end.decision": EndDecision,
     "end.preparation": EndPreparation,
+    "end.checkpoint": EndCheckpoint,
     "refuse": Refuse,
     "ready": Ready,
     "ledger": LedgerState,
     "fault.charge": ChargeFault,
     "fault.policy": PolicyFaulted,
+    "took": Took,
 }

@@ -24,12 +24,14 @@ from ..runtime.config import (
     VerbalizerConfig,
 )
 from ..runtime.host.assembly import DECISION, GENERATION, Assembly
+from ..runtime.host.building import Facts
 from ..runtime.models.locate import PACKAGES, SYNTHETIC
 from .fields import one_of
 from .format import SCHEMA, VERSION
 
 BLOCK = 64
 LEVELS = ("counts", "tokens")
+SCOPES = ("trace", "source")
 _NAMED = ("", SYNTHETIC, *PACKAGES)
 # Kinds of policy that earlier headers of this version do not have: such a recording ran without them.
 _ADDED = {"preparation"}
@@ -99,8 +101,13 @@ class LimitsHeader:
 
 @attrs.frozen
 class Header:
-    """Line 1. Times are integer nanoseconds, blocks have ``block_size`` tokens and are numbered within this trace.
+    """Line 1. Times are integer nanoseconds, blocks have ``block_size`` tokens.
 
+    Blocks are numbered within this trace in order of first appearance (scope ``trace``), or have numbers made from
+    what an imported trace's source calls them (scope ``source``). ``imported`` names the format of that source.
+    ``ends`` is false where the source does not tell how requests ended: then requests have ascending ids, and only one
+    that failed has an end, right behind its arrival. ``facts`` are what the actors were told of the models; with them
+    the trace has a ``took`` line for every message, and can be audited.
     ``content`` is ``counts`` or ``tokens`` (then events carry token ids too). ``seed`` starts the tokens that a
     replay makes up for blocks. ``recorded_by`` is the library's version.
     """
@@ -109,7 +116,7 @@ class Header:
     version: int
     time_unit: str = attrs.field(validator=one_of(("ns",)))
     block_size: int
-    block_scope: str = attrs.field(validator=one_of(("trace",)))
+    block_scope: str = attrs.field(validator=one_of(SCOPES))
     content: str = attrs.field(validator=one_of(LEVELS))
     seed: int
     recorded_by: str
@@ -119,6 +126,9 @@ class Header:
     decision: DecisionHeader | None
     policies: Mapping[str, PolicyHeader]
     limits: LimitsHeader
+    imported: str = ""
+    ends: bool = True
+    facts: Facts | None = None
 
     def __attrs_post_init__(self) -> None:
         if not 1 <= self.block_size <= 65_536:
@@ -136,8 +146,8 @@ class Header:
         return next((model for model in self.models if model.key == key), None)
 
 
-def header_of(assembly: Assembly, content: str = "counts", seed: int = 0) -> Header:
-    """The header of a run of this assembly."""
+def header_of(assembly: Assembly, content: str = "counts", seed: int = 0, messages: bool = True) -> Header:
+    """The header of a run of this assembly, recorded with its ``messages`` or without."""
     config = assembly.config
     policies = {name: PolicyHeader(p.name, _plain(p.parameters)) for name, p in _policies(config.policies).items()}
     return Header(
@@ -167,6 +177,7 @@ def header_of(assembly: Assembly, content: str = "counts", seed: int = 0) -> Hea
         decision=_decision(assembly),
         policies=policies,
         limits=LimitsHeader(config.limits.requests, config.limits.decisions, config.limits.mailbox),
+        facts=assembly.facts if messages else None,
     )
 
 

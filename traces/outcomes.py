@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TypeAlias
 
@@ -47,12 +48,15 @@ class Difference:
 class Comparison:
     """Requests whose outcomes were compared and those that differ.
 
-    ``uncompared`` failed, or never ended, when recorded.
+    ``uncompared`` failed when recorded, or have no end in the trace, which ``untold`` counts. ``ended`` is how often
+    each outcome came out now.
     """
 
     compared: int
     uncompared: int
     differences: tuple[Difference, ...]
+    untold: int
+    ended: Mapping[str, int]
 
     @property
     def same(self) -> bool:
@@ -102,7 +106,9 @@ def compare(recorded: Mapping[str, Outcome | None], replayed: Mapping[str, Outco
         for request, outcome in expected.items()
         if not _same(outcome, replayed[request])
     )
-    return Comparison(len(expected), len(recorded) - len(expected), differences)
+    untold = sum(outcome is None for outcome in recorded.values())
+    ended = dict(Counter(outcome.outcome for outcome in replayed.values()).most_common())
+    return Comparison(len(expected), len(recorded) - len(expected), differences, untold, ended)
 
 
 def _same(recorded: Outcome, replayed: Outcome) -> bool:

@@ -126,6 +126,7 @@ class PreparationTally:
         self._jobs: dict[str, _Job] = {}
         self._slots: dict[str, _Held] = {}
         self._prefixes: dict[int, _Held] = {}
+        self._using: set[str] = set()
         self._answered: set[str] = set()
         self._grants: dict[str, Grant] = {}
         self._prefilled = self._prefill_ns = 0
@@ -148,23 +149,26 @@ class PreparationTally:
                 self._prefixes[handle] = _head(self._slots.pop(request, ()), tokens)
             case Drop():
                 self._drop(event)
-            case Tokens(request=request):
+            case Tokens(request=request) if request in self._using:
                 self._answered.add(request)
-            case Grant(owner=owner, step=step) if owner == GENERATION:
-                self._grants[step] = event
+            case Grant():
+                self.granted(event)
             case Step():
-                self._step(event)
+                self.stepped(event)
             case _:
                 pass
 
     def reuse(self, event: Reuse) -> int:
         """A request reuses what is retained: how many of the tokens a preparation computed."""
-        held = self._slots[event.request] = self._taken(event)
+        held = self._taken(event)
+        if held:
+            self._slots[event.request] = held
         for stretch, stop in held:
             fresh = stop - stretch.used
             if fresh > 0:
                 stretch.used = stop
                 stretch.job.uses[event.request] += fresh
+                self._using.add(event.request)
         return sum(stop - stretch.start for stretch, stop in held)
 
     def result(self) -> PreparationStatistics | None:
@@ -240,7 +244,13 @@ class PreparationTally:
 
     # --- device time --------------------------------------------------------------------------------------------
 
-    def _step(self, step: Step) -> None:
+    def granted(self, grant: Grant) -> None:
+        """The device was given to a step."""
+        if grant.owner == GENERATION:
+            self._grants[grant.step] = grant
+
+    def stepped(self, step: Step) -> None:
+        """A grant has ended."""
         grant = self._grants.get(step.step)
         if grant is None:
             return

@@ -38,20 +38,22 @@ _SNIFFED = 64 * 1024
 class TraceReader:
     """Iterate it, once, for the events.
 
-    ``header`` is there from the start, ``line`` is the number of the latest line.
+    ``header`` is there from the start, ``line`` is the number of the latest line and ``offset`` where it begins.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.line = 0
+        self.offset = 0
+        self._next = 0
         self._digest = hashlib.sha256()
-        self._order = _Order()
         try:
             self._file: BinaryIO = self.path.open("rb")
         except OSError as error:
             raise TraceInvalid(f"trace {path}: {error.strerror or error}", file=str(path)) from error
         try:
             self.header = self._read_header()
+            self._order = _Order(self.header.ends)
         except BaseException:
             self._file.close()
             raise
@@ -88,11 +90,12 @@ class TraceReader:
         self._file.seek(0)
         foreign = recognise(head)
         if foreign is not None:
+            advice = f"; {foreign.advice}" if foreign.importable else ""
             raise TraceInvalid(
-                f"trace {self.path} is {foreign}: this version reads traces recorded by coresident "
-                f"({SCHEMA}, version {_listed()}) and imports no other format",
+                f"trace {self.path} is {foreign.what}: this version reads traces recorded by coresident "
+                f"({SCHEMA}, version {_listed()}){advice}",
                 file=str(self.path),
-                format=foreign,
+                format=foreign.what,
             )
         line = self._next_line("in its header")
         with self._naming():
@@ -114,6 +117,7 @@ class TraceReader:
             line = self._file.readline(MAX_LINE)
         except OSError as error:
             raise self.invalid(f"cannot be read: {error}") from error
+        self.offset, self._next = self._next, self._next + len(line)
         if not line:
             self.line -= 1
             raise self.invalid(
@@ -148,9 +152,14 @@ class TraceReader:
 
 
 class _Order:
-    """The order that events of one trace must keep; holds only what is open."""
+    """The order that events of one trace must keep; holds only what is open.
 
-    def __init__(self) -> None:
+    Where ends are not told, only the latest arrival is: its end can only come next, and ids ascend.
+    """
+
+    def __init__(self, ends: bool = True) -> None:
+        self._ends = ends
+        self._latest = (0, "")
         self._at = 0
         self._grant = 0
         self._open: set[str] = set()
@@ -165,6 +174,8 @@ class _Order:
             case ArriveGeneration() | ArriveDecision() | ArrivePreparation():
                 if event.request in self._open:
                     raise Malformed(f"request is {event.request!r}, which has already arrived")
+                if not self._ends:
+                    self._ascend(event.request)
                 self._open.add(event.request)
                 if isinstance(event, ArrivePreparation):
                     self._preparing.add(event.request)
@@ -187,6 +198,15 @@ class _Order:
                     raise Malformed(f"grant is {grant}: the latest grant is {self._grant}")
             case _:
                 pass
+
+    def _ascend(self, request: str) -> None:
+        """By length, then by text: ids that end in a growing number."""
+        place = (len(request), request)
+        if place <= self._latest:
+            raise Malformed(f"request is {request!r}, not after {self._latest[1]!r}: ids ascend where no ends are told")
+        self._latest = place
+        self._open.clear()
+        self._preparing.clear()
 
     def _must_prepare(self, request: str) -> None:
         self._must_be_open(request)

@@ -7,36 +7,24 @@ is closed. Rule 3: a batch is in the file whole or not at all, and the last line
 
 from __future__ import annotations
 
-import hashlib
-import os
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
 
 import structlog
 
 from ..actors.errors import InvalidRequest
 from ..runtime.host.assembly import Assembly
 from ..runtime.host.observers import Delivery
-from .codec import encode
-from .events_schedule import EndDecision, EndGeneration, EndPreparation, Refuse
-from .format import EndOfTrace
-from .header import LEVELS, Header, header_of
+from .blocks import BlockTable
+from .events_schedule import EndCheckpoint, EndDecision, EndGeneration, EndPreparation, Refuse
+from .header import BLOCK, LEVELS, Header, header_of
+from .messages import MessageLog
 from .translate import Translator
+from .writer import TraceFile, TraceWriter
 
+_ENDS = (EndGeneration, EndDecision, EndPreparation, EndCheckpoint, Refuse)
 _log = structlog.get_logger("coresident")
-_BATCH = 64 * 1024
-
-
-class TraceFile(Protocol):
-    """What a recorder writes to: an unbuffered binary file that can be cut."""
-
-    def write(self, data: Any, /) -> int | None: ...
-
-    def seek(self, offset: int, /) -> int: ...
-
-    def truncate(self, size: int | None = None, /) -> int: ...
-
-    def close(self) -> None: ...
 
 
 class Recorder:
@@ -45,15 +33,15 @@ class Recorder:
     def __init__(self, file: TraceFile, header: Header, name: str = "trace") -> None:
         self._file = file
         self._name = name
-        self._translator = Translator(ids=header.content == "tokens")
-        self._digest = hashlib.sha256()
-        self._batch: list[bytes] = []
-        self._size = 0
-        self._offset = 0
-        self._events = 0
+        ids = header.content == "tokens"
+        self._blocks = BlockTable(BLOCK, live=self._live_blocks)
+        self._translator = Translator(ids, self._blocks)
+        self._messages: MessageLog | None = None
+        if header.facts is not None:
+            self._messages = MessageLog(partial(self._blocks.describe, ids=ids), self._translator.arrival)
         self._error: Exception | None = None
         self._closed = False
-        self._write(encode(header))
+        self._writer = TraceWriter(file, header)
 
     @classmethod
     def open(cls, path: str | Path, assembly: Assembly, content: bool = False) -> Recorder:
@@ -79,14 +67,14 @@ class Recorder:
 
     def delivered(self, delivery: Delivery) -> None:
         """Write what a delivery means. Raises ``OSError`` when the file fails: the host then drops this observer."""
-        ended = False
-        for event in self._translator.delivery(delivery):
-            line = encode(event)
-            self._batch.append(line)
-            self._size += len(line)
-            ended = ended or isinstance(event, EndGeneration | EndDecision | EndPreparation | Refuse)
-        if ended or self._size >= _BATCH:
-            self._flush()
+        events = list(self._translator.delivery(delivery))
+        ended = any(isinstance(event, _ENDS) for event in events)
+        if self._messages is not None:
+            events.append(self._messages.took(delivery, events))
+        for event in events:
+            self._writer.add(event)
+        if ended:
+            self._writer.flush()
 
     def token(self, request: str, index: int, at: int) -> None:
         """Note a token's time."""
@@ -95,9 +83,12 @@ class Recorder:
     def dropped(self, error: Exception) -> None:
         """Recording has failed: seal the trace as not complete, as far as the file still takes it."""
         self._error = error
-        self._batch.clear()
-        _log.error("recording.incomplete", trace=self._name, error=repr(error), events=self._events)
+        self._writer.forget()
+        _log.error("recording.incomplete", trace=self._name, error=repr(error), events=self._writer.events)
         self._seal()
+
+    def _live_blocks(self) -> Collection[int]:
+        return self._messages.live.blocks() if self._messages is not None else ()
 
     # --- the owner's side ---------------------------------------------------------------------------------------
 
@@ -116,7 +107,7 @@ class Recorder:
         self._closed = True
         if self._error is None:
             try:
-                self._flush()
+                self._writer.flush()
             except OSError as error:
                 self.dropped(error)
             else:
@@ -126,34 +117,10 @@ class Recorder:
         except OSError as error:
             _log.error("recording.not_closed", trace=self._name, error=repr(error))
 
-    def _flush(self) -> None:
-        data = b"".join(self._batch)
-        self._write(data)
-        self._events += len(self._batch)
-        self._batch.clear()
-        self._size = 0
-
-    def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[self._file.write(view) or 0 :]
-        self._digest.update(data)
-        self._offset += len(data)
-
     def _seal(self) -> None:
-        complete = self._error is None
-        reason = None if complete else f"{type(self._error).__name__}: {self._error}"
+        reason = None if self._error is None else f"{type(self._error).__name__}: {self._error}"
         try:
-            if not complete:
-                self._file.seek(self._offset)
-                self._file.truncate()
-            self._write(encode(EndOfTrace(self._events, self._digest.hexdigest(), complete, reason)))
-            self._sync()
+            self._writer.seal(reason)
         except OSError as error:
             self._error = self._error or error
             _log.error("recording.not_sealed", trace=self._name, error=repr(error))
-
-    def _sync(self) -> None:
-        fileno = getattr(self._file, "fileno", None)
-        if fileno is not None:
-            os.fsync(fileno())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,11 @@ from typing import Any
 import attrs
 import trio
 
-from ..actors.errors import InvalidRequest, TraceInvalid
-from ..runtime.backends.catalog import Opened, open_backend
-from ..runtime.backends.modelled import ModelledBackend
+from ..actors.errors import InvalidRequest
 from ..runtime.config import Config, PolicyConfig
-from ..runtime.host.assembly import GENERATION, Assembly, assemble
 from ..runtime.host.observers import Observer
 from .drivers import OnProgress, Progress
-from .header import config_of
+from .opening import MODELLED, differences, left_out, open_assembly, recorded_config, special_tokens
 from .outcomes import Comparison, compare
 from .quantiles import Spread
 from .recorder import Recorder
@@ -28,7 +25,8 @@ from .workload import Workload, load_workload
 
 __all__ = ["Progress", "ReplayOptions", "ReplayReport", "replay"]
 
-MODELLED = "modelled"
+FEW = 10
+OVERLOADED = 2
 
 
 @attrs.frozen
@@ -50,7 +48,8 @@ class ReplayReport:
     """What a replay came to.
 
     ``drift`` is how late requests were submitted, in nanoseconds; ``recorded`` are the trace's own statistics.
-    ``recording_error`` says why the replay's own trace is not whole.
+    ``overload`` is how many times as long as the arrivals the run took, where that says that requests came faster than
+    the device serves them. ``recording_error`` says why the replay's own trace is not whole.
     """
 
     trace: str
@@ -62,6 +61,7 @@ class ReplayReport:
     comparison: Comparison
     drift: Spread
     warnings: tuple[str, ...]
+    overload: float | None = None
     recording_error: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -90,23 +90,25 @@ async def replay(
         raise InvalidRequest(f"the replay would be recorded over its own trace {trace}: name another file")
     workload = await trio.to_thread.run_sync(load_workload, trace)
     config, warnings = _config(workload, options, str(trace))
-    opened, assembly = await trio.to_thread.run_sync(partial(_open, config))
-    warnings += _warnings(workload, assembly)
+    opened, assembly = await trio.to_thread.run_sync(partial(open_assembly, config))
+    warnings += differences(workload.header, assembly)
     recorder = None if options.record is None else Recorder.open(options.record, assembly)
     observers = (*observers, *(() if recorder is None else (recorder,)))
-    avoid = {key: _special(opened, key) for key in opened.kits}
+    avoid = special_tokens(opened)
     virtual = config.device.backend == MODELLED
+    last = _LastEnd(progress)
     try:
         if virtual:
-            played = replay_virtual(assembly, workload, observers, progress, avoid)
+            played = replay_virtual(assembly, workload, observers, last, avoid)
         else:
-            played = await replay_live(assembly, workload, observers, progress, avoid)
+            played = await replay_live(assembly, workload, observers, last, avoid)
     finally:
         if recorder is not None:
             recorder.close()
     failure = None if recorder is None or recorder.error is None else str(recorder.error)
     if failure is not None:
         warnings += (f"the replay was not recorded whole: {failure}",)
+    warnings += left_out(workload.recorded)
     outcomes = {item.request: item.outcome for item in workload.items}
     return ReplayReport(
         trace=str(trace),
@@ -118,15 +120,41 @@ async def replay(
         comparison=compare(outcomes, played.outcomes),
         drift=Spread.of(played.drifts),
         warnings=warnings,
+        overload=overload(workload, last.at),
         recording_error=failure,
     )
 
 
+@attrs.define
+class _LastEnd:
+    """Passes progress on; ``at`` is when the latest request ended, in nanoseconds since readiness."""
+
+    told: OnProgress | None
+    at: int = 0
+
+    def __call__(self, now: Progress) -> None:
+        self.at = now.at
+        if self.told is not None:
+            self.told(now)
+
+
+def overload(workload: Workload, ended: int) -> float | None:
+    """The time to the last end over that of the arrivals, where it is more than twice as long.
+
+    ``None`` of a few requests, and of a workload in which requests wait for others to end: that one slows down with
+    the device.
+    """
+    dues = [item.due for item in workload.items if item.due is not None]
+    if len(dues) < max(FEW, workload.size):
+        return None
+    first, last = min(dues), max(dues)
+    if last == first or ended - first <= OVERLOADED * (last - first):
+        return None
+    return (ended - first) / (last - first)
+
+
 def _config(workload: Workload, options: ReplayOptions, trace: str) -> tuple[Config, tuple[str, ...]]:
-    try:
-        config, warnings = config_of(workload.header)
-    except ValueError as error:
-        raise TraceInvalid(f"trace {trace}, line 1: {error}", file=trace, line=1) from error
+    config, warnings = recorded_config(workload.header, trace)
     if options.backend is not None:
         config = attrs.evolve(config, device=attrs.evolve(config.device, backend=options.backend))
     if options.model is not None:
@@ -134,47 +162,14 @@ def _config(workload: Workload, options: ReplayOptions, trace: str) -> tuple[Con
         if config.device.backend == MODELLED:
             raise InvalidRequest(
                 f"the model {options.model} was asked for on the backend {MODELLED}, which computes nothing and has "
-                "one fixed cost: leave the model out, or name another backend",
+                "the costs of its device model: leave the model out, or name another backend; another device model is "
+                "named by 'device.model' in a configuration or a lab file, for 'coresident simulate'",
                 model=options.model,
             )
     if options.policy is not None:
         policies = attrs.evolve(config.policies, ordering=PolicyConfig(options.policy))
         config = attrs.evolve(config, policies=policies)
     return config, warnings
-
-
-def _open(config: Config) -> tuple[Opened, Assembly]:
-    """Everything before the device is touched. On the virtual host, the modelled device does not sleep."""
-    opened = open_backend(config)
-    backend = opened.backend
-    if config.generation.context > backend.describe(GENERATION).context_limit:
-        # The recording's cap on a model with less: its own limit, as far as that goes.
-        config = attrs.evolve(config, generation=attrs.evolve(config.generation, context=0))
-    if config.device.backend == MODELLED:
-        backend = ModelledBackend(heads=tuple(opened.heads))
-    return opened, assemble(config, backend, opened.heads)
-
-
-def _warnings(workload: Workload, assembly: Assembly) -> tuple[str, ...]:
-    warnings = []
-    for key, description in assembly.models.items():
-        recorded = workload.header.model(key)
-        if recorded is not None and recorded.digest != description.digest:
-            warnings.append(
-                f"the {key} model is {description.label} ({description.digest[:12]}), "
-                f"recorded was {recorded.label} ({recorded.digest[:12]})"
-            )
-    admitted = workload.header.device.admitted_context
-    if assembly.context < admitted:
-        warnings.append(
-            f"the admitted context is {assembly.context} tokens, recorded were {admitted}: longer ones are refused"
-        )
-    return tuple(warnings)
-
-
-def _special(opened: Opened, key: str) -> Collection[int]:
-    tokenizer = opened.kits[key].tokenizer
-    return tokenizer.special_tokens | tokenizer.stop_tokens
 
 
 def _same_file(one: Path, other: Path) -> bool:

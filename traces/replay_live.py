@@ -100,9 +100,9 @@ async def replay_live(
 ) -> Played:
     """Play a workload on an assembly, in real time. Raises what kept the scheduler from becoming ready."""
     player = Player(workload)
-    board = Scoreboard(player, len(workload.items), progress)
+    board = Scoreboard(player, workload.size, progress)
     driver = _Driver(player, board, Submissions(workload, assembly, avoid))
     counting = Counting()
     async with open_live(assembly, (*observers, counting, driver)) as runtime:
         await driver.run(runtime)
-    return Played(board.outcomes, counting.result(), tuple(player.drifts))
+    return Played(board.outcomes, board.counts, counting.result(), tuple(player.drifts))

@@ -7,29 +7,40 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from ..actors.errors import BackendFault, TraceDiverged
-from ..actors.events import ReadinessChanged, RequestEvent
+from ..actors.errors import BackendFault, PolicyFault, TraceDiverged
+from ..actors.events import PolicyFaulted, ReadinessChanged, RequestEvent
 from ..actors.messages import Cancel, Close, Start
+from ..runtime.backends.contract import Sampled
 from ..runtime.host.assembly import DECISION, GENERATION, Assembly
-from ..runtime.host.observers import Delivery, Observer
+from ..runtime.host.observers import Observer
+from ..runtime.host.steps import Stop, Stream
 from ..runtime.host.virtual import VirtualHost
 from .drivers import Counting, OnProgress, Played, Scoreboard
 from .events_workload import ArriveDecision, ArrivePreparation
 from .outcomes import ENDS, replayed_outcome
 from .player import Abandon, Player, Submit
+from .stalls import waits
 from .submissions import Submissions
-from .workload import Wish, Workload
+from .workload import Playable, Wish, Workload
+
+FRUITLESS = 10_000
 
 
 class _Driver:
-    """Between a player and a virtual host; also an observer, which is how it hears of readiness and tokens."""
+    """Between a player and a virtual host.
 
-    def __init__(self, assembly: Assembly, player: Player, board: Scoreboard, submissions: Submissions) -> None:
+    A ``strict`` one ends the run at the first fault of a policy.
+    """
+
+    def __init__(
+        self, assembly: Assembly, player: Player, board: Scoreboard, submissions: Submissions, strict: bool
+    ) -> None:
         self.host: VirtualHost
         self._assembly = assembly
         self._player = player
         self._board = board
         self._submissions = submissions
+        self._strict = strict
         self._armed: int | None = None
         self._ready = False
         self._error: Exception | None = None
@@ -37,6 +48,10 @@ class _Driver:
     def run(self, total: int) -> None:
         """Open, play to the end, close. Raises what kept it from that."""
         self.host.listen_all(self._event)
+        self.host.listen(ReadinessChanged, self._readiness)
+        if self._strict:
+            self.host.listen(PolicyFaulted, self._faulted)
+            self.host.in_vain(FRUITLESS, self._in_vain)
         self.host.send("supervisor", Start())
         self.host.run()
         if self._error is not None:
@@ -46,28 +61,36 @@ class _Driver:
                 "the modelled device did not become ready"
             )
         if not self._player.done:
+            named = waits(self._assembly, self._player)
             raise TraceDiverged(
-                f"{total - len(self._board.outcomes)} of {total} requests never ended, and nothing is left to happen: "
-                "the trace names a device or policies that cannot serve them"
+                f"{total - self._board.done} of {total} requests have not ended, and nothing is left to happen: "
+                f"{'; '.join(named)}",
+                waits=named,
             )
         self.host.send("supervisor", Close())
         self.host.run()
 
-    # --- the observer -------------------------------------------------------------------------------------------
+    # --- what the host tells ------------------------------------------------------------------------------------
 
-    def delivered(self, delivery: Delivery) -> None:
-        for event in delivery.events():
-            if isinstance(event, ReadinessChanged) and event.state == "ready" and not self._ready:
-                self._ready = True
-                self._board.start(delivery.at)
-                self._arm()
+    def _readiness(self, event: ReadinessChanged, at: int) -> None:
+        if event.state == "ready" and not self._ready:
+            self._ready = True
+            self._board.start(at)
+            self._arm()
 
-    def token(self, request: str, index: int, at: int) -> None:
-        self._player.token(request, at)
-        self._arm()
+    def _faulted(self, event: PolicyFaulted, at: int) -> None:
+        self._end(event.policy, event.error.message)
 
-    def dropped(self, error: Exception) -> None:
-        self._error = error
+    def _in_vain(self, key: str) -> None:
+        """A policy that puts preparation off again and again never schedules it: that has to end."""
+        self._end("preparation", f"put preparation off {FRUITLESS} times in a row: it never schedules")
+
+    def _end(self, kind: str, message: str) -> None:
+        """A policy is at fault: everything is ended, and the fault raised afterwards."""
+        if self._error is None:
+            name = getattr(self._assembly.config.policies, kind).name
+            self._error = PolicyFault(f"{kind} policy {name!r}: {message}", kind=kind, name=name)
+            self.host.send("supervisor", Close())
 
     # --- commands -----------------------------------------------------------------------------------------------
 
@@ -96,8 +119,11 @@ class _Driver:
         self._arm()
 
     def _act(self) -> None:
-        """Carry out one command."""
-        match self._player.pop(self.host.now):
+        """Carry out one command; none any more once the run is to end."""
+        command = self._player.pop(self.host.now)
+        if self._error is not None:
+            return
+        match command:
             case Submit(item):
                 arrival = item.arrival
                 if isinstance(arrival, ArriveDecision):
@@ -106,7 +132,7 @@ class _Driver:
                     self.host.send(GENERATION, self._submissions.preparation(arrival))
                 else:
                     message, stream = self._submissions.generation(item, arrival, self.host.now)
-                    self.host.streams.open(message.request, stream)
+                    self.host.streams.open(message.request, stream if item.cancel is None else self._watched(stream))
                     self.host.send(GENERATION, message)
             case Abandon(role, request, reason):
                 self.host.send(role, Cancel(request, reason))
@@ -115,23 +141,37 @@ class _Driver:
             case None:
                 pass
 
+    def _watched(self, stream: Stream) -> Stream:
+        """The stream of a request that is to be cancelled after some token of its own."""
+
+        def take(request: str, sampled: Sampled) -> Stop | None:
+            self._player.token(request, self.host.now)
+            self._arm()
+            return stream.on_token(request, sampled)
+
+        return Stream(stream.sampler, take)
+
 
 def replay_virtual(
     assembly: Assembly,
-    workload: Workload,
+    workload: Playable,
     observers: Iterable[Observer] = (),
     progress: OnProgress | None = None,
     avoid: Mapping[str, Collection[int]] | None = None,
+    seed: int = 0,
+    strict: bool = False,
 ) -> Played:
-    """Play a workload on an assembly whose backend is modelled.
+    """Play a workload on an assembly whose backend is modelled; another ``seed`` makes other tokens up.
 
-    Raises ``TraceDiverged`` when requests can never end, and what kept the device from becoming ready.
+    Raises ``TraceDiverged``, naming who waits for what, when requests can never end; what kept the device from becoming
+    ready; and, where it is ``strict``, ``PolicyFault`` once a policy has misbehaved, after everything was ended. Else
+    another policy stands in for it, as on a live host.
     """
     player = Player(workload)
-    total = len(workload.items)
-    board = Scoreboard(player, total, progress)
-    driver = _Driver(assembly, player, board, Submissions(workload, assembly, avoid))
+    board = Scoreboard(player, workload.size, progress, keep=isinstance(workload, Workload))
+    submissions = Submissions(workload, assembly, avoid, seed, without_logits=True)
+    driver = _Driver(assembly, player, board, submissions, strict)
     counting = Counting()
-    driver.host = VirtualHost(assembly.actors, assembly.backend, assembly.plans, (*observers, counting, driver))
-    driver.run(total)
-    return Played(board.outcomes, counting.result(), tuple(player.drifts))
+    driver.host = VirtualHost(assembly.actors, assembly.backend, assembly.plans, (*observers, counting))
+    driver.run(workload.size)
+    return Played(board.outcomes, board.counts, counting.result(), tuple(player.drifts))

@@ -8,7 +8,8 @@ from the trace.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,29 +26,51 @@ from ..runtime.backends.contract import Sampled, Sampler
 from ..runtime.host.assembly import GENERATION, Assembly
 from ..runtime.host.steps import Stream
 from ..runtime.models.sampling import SamplingParams, make_sampler
-from .blocks import BlockTokens
+from .blocks import BlockNotes, BlockTokens
 from .events_schedule import EndGeneration
 from .events_workload import ArriveDecision, ArriveGeneration, ArrivePreparation, Content, Pin
-from .workload import Item, Wish, Workload
+from .header import Header
+from .made_up import SourceTokens
+from .workload import Item, Playable, Wish
 
 _CLASSES = {work_class.label: work_class for work_class in WorkClass}
+_AHEAD = 64
 
 
-class _Forced:
-    """A sampler that looks at the logits, as any does, and answers with the recorded token."""
+class Made(Protocol):
+    """Makes tokens up: for a content, and for places that the trace says nothing about."""
 
-    def __init__(self, request: str, tokens: tuple[int, ...], made: BlockTokens) -> None:
+    def tokens(self, content: Content) -> tuple[int, ...]: ...
+
+    def fillers(self, name: str, start: int, count: int) -> list[int]: ...
+
+
+class _Told:
+    """A sampler that answers with the recorded tokens, and with made-up ones after them."""
+
+    def __init__(self, request: str, tokens: Sequence[int], made: Made) -> None:
         self._request = request
-        self._tokens = tokens
+        self._tokens = list(tokens)
         self._made = made
-        self._inner: Sampler = make_sampler(SamplingParams())
         self._count = 0
 
     def sample(self, logits: NDArray[np.float32]) -> Sampled:
-        self._inner.sample(logits)
         index, self._count = self._count, self._count + 1
-        known = index < len(self._tokens)
-        return Sampled(self._tokens[index] if known else self._made.filler(self._request, index))
+        if index == len(self._tokens):
+            self._tokens += self._made.fillers(self._request, index, _AHEAD)
+        return Sampled(self._tokens[index])
+
+
+class _Forced(_Told):
+    """One that looks at the logits first, as any sampler does."""
+
+    def __init__(self, request: str, tokens: Sequence[int], made: Made) -> None:
+        super().__init__(request, tokens, made)
+        self._inner: Sampler = make_sampler(SamplingParams())
+
+    def sample(self, logits: NDArray[np.float32]) -> Sampled:
+        self._inner.sample(logits)
+        return super().sample(logits)
 
 
 class _Stop:
@@ -65,19 +88,29 @@ class _Stop:
 
 
 class Submissions:
-    """Makes the messages of a workload for an assembly. ``avoid`` are token ids, by model, that are not made up."""
+    """Makes the messages of a workload for an assembly.
+
+    ``avoid`` are token ids, by model, that are not made up. ``seed`` is added to the header's: another one makes other
+    tokens of the same structure. On a device ``without_logits`` nobody looks at them.
+    """
 
     def __init__(
-        self, workload: Workload, assembly: Assembly, avoid: Mapping[str, Collection[int]] | None = None
+        self,
+        workload: Playable,
+        assembly: Assembly,
+        avoid: Mapping[str, Collection[int]] | None = None,
+        seed: int = 0,
+        without_logits: bool = False,
     ) -> None:
         header = workload.header
         avoid = avoid or {}
-        self._made: dict[str, BlockTokens] = {}
+        self._sampler = _Told if without_logits else _Forced
+        self._made: dict[str, Made] = {}
         self._exact: dict[str, bool] = {}
         for role, key in ((GENERATION, GENERATION), ("decision", assembly.decision_model or GENERATION)):
             description = assembly.models[key]
             kept_out = {*avoid.get(key, ()), *description.stop_tokens}
-            self._made[role] = BlockTokens(workload.notes, description.vocabulary, kept_out, header.seed)
+            self._made[role] = _made(header, workload.notes, description.vocabulary, kept_out, header.seed + seed)
             recorded = next((model for model in header.models if role in model.roles), None)
             self._exact[role] = recorded is not None and recorded.vocabulary <= description.vocabulary
 
@@ -95,10 +128,8 @@ class Submissions:
             after=arrival.after,
         )
         ending = item.ending if isinstance(item.ending, EndGeneration) else None
-        sampler = _Forced(arrival.request, self._output(ending), self._made[GENERATION])
-        stopped = ending is not None and ending.outcome == "completed" and ending.reason != "length"
-        stop = _Stop(ending.tokens if ending and stopped else None, ending.reason if ending else "")
-        return message, Stream(sampler, stop.take)
+        sampler = self._sampler(arrival.request, self._output(ending), self._made[GENERATION])
+        return message, Stream(sampler, _stop(arrival, ending).take)
 
     def decision(self, arrival: ArriveDecision, at: int) -> SubmitDecision:
         """The message of a decision request submitted at ``at``."""
@@ -141,3 +172,18 @@ class Submissions:
         if ending.output is not None and self._exact[GENERATION]:
             return ending.output
         return self._made[GENERATION].tokens(ending.whole)[ending.prompt :]
+
+
+def _made(header: Header, notes: BlockNotes, vocabulary: int, avoid: Collection[int], seed: int) -> Made:
+    if header.block_scope == "source":
+        return SourceTokens(header.block_size, vocabulary, avoid, seed)
+    return BlockTokens(notes, vocabulary, avoid, seed)
+
+
+def _stop(arrival: ArriveGeneration, ending: EndGeneration | None) -> _Stop:
+    """Where the output ends: as recorded, or as the source of an imported trace says."""
+    if ending is not None and ending.outcome == "completed" and ending.reason != "length":
+        return _Stop(ending.tokens, ending.reason)
+    if ending is None and arrival.expected is not None and arrival.expected < arrival.max_tokens:
+        return _Stop(max(1, arrival.expected), "stop_token")
+    return _Stop(None, "")

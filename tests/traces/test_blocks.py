@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from coresident.traces.audit.tokens import AuditTokens
 from coresident.traces.blocks import BlockNotes, BlockTable, BlockTokens
 from coresident.traces.codec import Malformed
 from coresident.traces.events_workload import Content
@@ -54,10 +55,28 @@ def test_tokens_to_avoid_are_not_made_up_and_seeds_differ():
     assert BlockTokens(notes, 5000, seed=1).tokens(content) == BlockTokens(notes, 5000, seed=1).tokens(content)
 
 
+@settings(deadline=None)
+@given(SEQUENCES, st.sets(st.integers(0, 11)))
+def test_heads_that_are_shared_with_what_is_live_are_never_forgotten(sequences, live):
+    """The tokens that an audit makes up share them exactly, however small the table is."""
+    contents = []
+    table = BlockTable(SIZE, limit=1, live=lambda: {b for p, c in enumerate(contents) if p in live for b in c.blocks})
+    tokens = AuditTokens(SIZE)
+    for sequence in sequences:
+        table.trim()
+        contents.append(table.describe(sequence))
+        tokens.learn(contents[-1])
+    made = [tokens.tokens(content) for content in contents]
+    for place in live & set(range(len(sequences))):
+        for later in range(place, len(sequences)):
+            assert common(made[place], made[later]) == common(sequences[place], sequences[later])
+
+
 def test_a_table_forgets_at_its_limit_and_goes_on_with_new_numbers():
     table = BlockTable(SIZE, limit=3)
     first = table.describe(range(12))
     assert first.blocks == (1, 2, 3)
+    table.trim()
     assert table.describe(range(12)).blocks == (4, 5, 6)
 
 

@@ -84,7 +84,8 @@ def test_a_trace_is_on_disk_line_by_line_before_it_is_closed(tmp_path):
     recorder = Recorder.open(tmp_path / "t.jsonl", assembly)
     play(assembly, lambda client: client.decide("d", [[1]]), (recorder,))
     lines = (tmp_path / "t.jsonl").read_bytes().splitlines()
-    assert b'"type":"end.decision"' in lines[-1]
+    assert b'"type":"end.decision"' in lines[-2]
+    assert b'"type":"took"' in lines[-1]
     with pytest.raises(TraceInvalid, match="it was cut, or is still being written"):
         load_workload(tmp_path / "t.jsonl")
     recorder.close()

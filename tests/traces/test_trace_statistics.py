@@ -117,7 +117,7 @@ def test_decisions_by_hand(statistics):
     assert entry.queue_wait == Spread(2, 120, 50, 70, 70, 70)
     assert entry.service == Spread(2, 80, 20, 60, 60, 60)
     assert entry.foreign_segments == Spread(2, 5, 1, 4, 4, 4)
-    assert (entry.prompt_tokens, entry.reused) == (90, 40)
+    assert (entry.prompt_tokens, entry.reused) == (3 * (30 + 5), 40)
     assert entry.first_token == Spread()
 
 
@@ -144,6 +144,26 @@ def test_the_device_by_hand(statistics):
     assert device.workspace_measured == 40
     assert device.retained == 300
     assert (device.yields, device.suspensions, device.drops, device.failures) == (1, 1, 0, 0)
+
+
+def test_loads_and_warm_ups_are_no_work_and_the_time_before_readiness_is_not_idle():
+    tally = Tally()
+    for event in (
+        grant(0, 1, "supervisor/1", (), kind="load"),
+        step(500, 1, "supervisor/1", "finished", 500, 1),
+        grant(500, 2, "supervisor/2", (), kind="warmup"),
+        step(600, 2, "supervisor/2", "finished", 100, 1),
+        Ready(600, 1, "ready", 1000),
+        grant(700, 3, "generation/1", ("g1",)),
+        step(800, 3, "generation/1", "finished", 100, 4),
+        Ready(900, 2, "recovering", 1000),
+        Ready(1000, 3, "ready", 1000),
+    ):
+        tally.add(event)
+    device = tally.result().device
+    assert (device.ready_ns, device.busy_ns, device.longest_segment_ns) == (600, 100, 25)
+    assert (device.utilisation, device.share("foreground")) == (0.25, 1.0)
+    assert device.kinds["load"].device_ns == 500
 
 
 def test_the_dictionary_is_json_with_the_derived_figures(statistics):
