@@ -1,0 +1,1 @@
+"""The audit: recorded messages fed to fresh actors, every effect compared."""
