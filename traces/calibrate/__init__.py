@@ -1,0 +1,1 @@
+"""Device models fitted to recordings, and judged on what was held out."""
