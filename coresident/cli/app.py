@@ -7,14 +7,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from .audit import audit
+from .calibrate import calibrate
 from .chat import chat
 from .demo import demo
 from .devices import devices
 from .failures import HELP, Terminal, reported
+from .import_ import import_
 from .logs import Level, configure
 from .plan import plan
 from .replay import replay
+from .report import report
 from .show import show
+from .simulate import simulate
 from .streams import allow_local_modules, open_streams
 
 
@@ -63,5 +68,6 @@ def root(
     context.ensure_object(Terminal).debug = debug
 
 
-for command in (demo, chat, plan, devices, replay, show):
+for command in (demo, chat, plan, devices, replay, audit, show, report, simulate, calibrate):
     app.command(epilog=HELP)(command)
+app.command("import", epilog=HELP)(import_)

@@ -1,4 +1,4 @@
-"""``coresident devices``: what this machine can run on, and which models it has."""
+"""``coresident devices``: what this machine can run on, which models it has, and the devices that can be modelled."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import Any
 
 from ..actors.errors import ArtifactInvalid
 from ..runtime.backends.catalog import availability
+from ..runtime.backends.device_file import load_device, shipped
 from ..runtime.models.locate import PACKAGES, SYNTHETIC, VARIABLE, find_model
 from . import options
 from .wording import print_json, screen, size, table_of
 
 
 def devices(as_json: options.AsJson = False) -> None:
-    """Show the backends, what is missing for the others, the machine's memory, and the models found."""
+    """Show the backends, what is missing for the others, the machine's memory, the models found, and the device
+    models for the modelled backend.
+    """
     report = found_here()
     if as_json:
         print_json(report)
@@ -27,7 +30,10 @@ def devices(as_json: options.AsJson = False) -> None:
     models = table_of("models", "name", "here", "note")
     for model in report["models"]:
         models.add_row(model["name"], "yes" if model["available"] else "no", model["note"])
-    for table in (backends, models):
+    modelled = table_of("device models for the backend modelled", "name", "what", ">partition", ">context")
+    for device in report["device_models"]:
+        modelled.add_row(device["name"], device["label"], size(device["partition"]), f"{device['context_limit']:,}")
+    for table in (backends, models, modelled):
         console.print()
         console.print(table)
 
@@ -41,6 +47,7 @@ def found_here() -> dict[str, Any]:
         "machine": {"cores": _cores(), "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")},
         "backends": [{"name": here.name, "available": here.available, "note": here.note} for here in availability()],
         "models": [_model(name) for name in named],
+        "device_models": [_device_model(name) for name in shipped()],
     }
 
 
@@ -60,3 +67,10 @@ def _model(name: str) -> dict[str, Any]:
         return {"name": name, "available": False, "note": note}
     note = "untrained, built in" if path == SYNTHETIC else path
     return {"name": name, "available": True, "note": note}
+
+
+def _device_model(name: str) -> dict[str, Any]:
+    """A device model that the package ships; partition in bytes, context in tokens."""
+    device = load_device(name)
+    figures = {key: getattr(device, key) for key in ("label", "partition", "context_limit", "gap_ns")}
+    return {"name": name, **figures, "source": " ".join(device.source.split())}

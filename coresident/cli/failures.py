@@ -30,7 +30,8 @@ PIPE_CLOSED = 141
 HELP = (
     "Exit codes: 0 done; 1 a fault while running, a trace not whole, or a replay that came out differently or whose "
     "policy misbehaved; 2 usage or bad input; "
-    "3 it does not fit the memory or the context; 130 interrupted; 141 the reader of the output went away."
+    "3 it does not fit the memory or the context; 130 interrupted (Ctrl-C; once more ends it at once); "
+    "141 the reader of the output went away."
 )
 
 

@@ -9,6 +9,7 @@ import attrs
 import typer
 
 from ..actors.errors import InvalidRequest
+from ..policies.catalog import ORDERING
 from ..runtime.config import (
     Config,
     DeviceConfig,
@@ -39,7 +40,7 @@ Policy = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Ordering: strict, aging, deadline, fifo, or your own as module:attribute (see 'coresident demo --help').",
+        help=f"Ordering: {', '.join(ORDERING)}, or your own as module:attribute (see 'coresident demo --help').",
     ),
 ]
 Record = Annotated[Path | None, typer.Option(metavar="OUT", help="Write a trace of the run to this file.")]

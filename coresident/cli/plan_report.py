@@ -12,7 +12,7 @@ from ..actors.memory.plan import CONTEXT_GRID, AllocationPlan
 from ..policies.catalog import resolve
 from ..runtime.backends.catalog import open_backend
 from ..runtime.config import Config
-from ..runtime.host.assembly import (
+from ..runtime.host.admission import (
     Account,
     LargestStep,
     account_at,

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..traces.drivers import Progress as Done
+from ..traces.outcomes import Comparison
 from ..traces.replay import ReplayOptions, ReplayReport
 from ..traces.replay import replay as play
 from . import options
@@ -77,8 +78,16 @@ def show(report: ReplayReport, console: Console) -> None:
     console.print()
     for line in device_lines(report.statistics.device):
         console.print(line, soft_wrap=True)
-    late = f"p50 {duration(report.drift.p50)}, max {duration(report.drift.max)}"
-    console.print(f"Drift of the replay: submissions late by {late}.", soft_wrap=True)
+    if not report.virtual:
+        late = f"p50 {duration(report.drift.p50)}, max {duration(report.drift.max)}"
+        console.print(f"Drift of the replay: submissions late by {late}.", soft_wrap=True)
+    if report.overload is not None:
+        console.print(
+            f"Note: the device was offered about {report.overload:,.1f} times what it can do, by how long the run took "
+            "against the arrivals: the waits measure that.",
+            style="yellow",
+            soft_wrap=True,
+        )
     for warning in report.warnings:
         console.print(f"Note: {warning}", style="yellow", soft_wrap=True)
     for line, style in _outcomes(report):
@@ -88,8 +97,7 @@ def show(report: ReplayReport, console: Console) -> None:
 def _outcomes(report: ReplayReport) -> list[tuple[str, str]]:
     comparison = report.comparison
     if comparison.same:
-        rest = f"; {comparison.uncompared} had failed or never ended" if comparison.uncompared else ""
-        return [(f"Outcomes: all {comparison.compared} requests ended as recorded{rest}.", "bold green")]
+        return [_all_same(comparison)]
     differences = comparison.differences
     head = f"Outcomes: {len(differences)} of {comparison.compared} requests ended otherwise than recorded."
     lines: list[tuple[str, str]] = [(head, "bold red")]
@@ -100,6 +108,19 @@ def _outcomes(report: ReplayReport) -> list[tuple[str, str]]:
     if len(differences) > MOST_DIFFERENCES:
         lines.append((f"  and {len(differences) - MOST_DIFFERENCES} more: --json has them all", "red"))
     return lines
+
+
+def _all_same(comparison: Comparison) -> tuple[str, str]:
+    """Nothing differs; where nothing could, only how requests ended now."""
+    ended = ", ".join(f"{count:,} {outcome}" for outcome, count in comparison.ended.items())
+    failed = comparison.uncompared - comparison.untold
+    left = [f"{failed:,} had failed when recorded"] if failed else []
+    if comparison.compared:
+        left += [f"{comparison.untold:,} have no end in the trace"] if comparison.untold else []
+        rest = "".join(f"; {words}" for words in left)
+        return f"Outcomes: all {comparison.compared:,} requests ended as recorded{rest}.", "bold green"
+    left += ["the source tells no outcomes to compare with"] if comparison.untold else []
+    return f"Outcomes: {'; '.join([ended, *left])}.", "bold"
 
 
 def _outcome(outcome: Any) -> str:

@@ -14,9 +14,10 @@ from rich.text import Text
 from ..traces.header import Header
 from ..traces.preparations import PreparationAccount, PreparationStatistics
 from ..traces.reader import TraceReader
+from ..traces.report.imported import Workload, how_to_run
 from ..traces.statistics import Tally, TraceStatistics
 from . import options
-from .tables import class_line, class_table, device_lines
+from .tables import checkpoint_lines, class_line, class_table, device_lines
 from .timeline import Moment, Timeline
 from .wording import duration, print_json, screen, shown, size, table_of
 
@@ -30,17 +31,21 @@ def show(
 ) -> None:
     """Tell what happened in a recorded run, and what each prepared token was worth.
 
-    With --json, everything is there whatever the limit.
+    Of an imported trace, tell what it asks for. With --json, everything is there whatever the limit.
     """
     tally, timeline = Tally(), Timeline()
     with TraceReader(trace) as reader:
         header = reader.header
+        workload = Workload(header)
         for event in reader:
             tally.add(event)
             timeline.add(event)
+            workload.add(event)
     statistics = tally.result()
     if as_json:
         print_json(_body(trace, header, statistics, timeline))
+    elif header.imported:
+        _print_imported(trace, header, statistics, workload, screen())
     else:
         _print(trace, header, statistics, timeline.moments, limit, screen())
 
@@ -60,12 +65,9 @@ def _print(
     console.print(f"{trace}, recorded by version {header.recorded_by}", style="bold", soft_wrap=True)
     for line in _about(header):
         console.print(shown(line), soft_wrap=True)
-    for name, entry in statistics.classes.items():
-        console.print()
-        console.print(class_table(name, entry, None, compared=False))
-        console.print(shown(class_line(name, statistics)), soft_wrap=True)
+    _print_classes(statistics, console)
     console.print()
-    for line in device_lines(statistics.device):
+    for line in device_lines(statistics.device) + checkpoint_lines(statistics):
         console.print(line, soft_wrap=True)
     console.print()
     console.print(_timeline(moments[:limit]))
@@ -75,6 +77,26 @@ def _print(
         console.print(_account(statistics.preparation.accounts[:limit]))
         _more(len(statistics.preparation.accounts) - limit, console)
         console.print(_total(statistics.preparation), style="bold", soft_wrap=True)
+
+
+def _print_imported(
+    trace: Path, header: Header, statistics: TraceStatistics, workload: Workload, console: Console
+) -> None:
+    """What it asks for, and how it went at its source where that is told: no device of ours had any of it."""
+    console.print(f"{trace}, {workload.words()}.", style="bold", soft_wrap=True)
+    console.print(f"To see what becomes of it, {how_to_run(trace)}.", soft_wrap=True)
+    if header.ends:
+        console.print()
+        console.print("At its source:")
+        ended = {name: entry for name, entry in statistics.classes.items() if entry.open < entry.requests}
+        _print_classes(attrs.evolve(statistics, classes=ended), console)
+
+
+def _print_classes(statistics: TraceStatistics, console: Console) -> None:
+    for name, entry in statistics.classes.items():
+        console.print()
+        console.print(class_table(name, entry, None, compared=False))
+        console.print(shown(class_line(name, statistics)), soft_wrap=True)
 
 
 def _about(header: Header) -> list[str]:

@@ -48,14 +48,27 @@ def class_line(name: str, run: TraceStatistics) -> str:
     return ", ".join(parts)
 
 
+def checkpoint_lines(run: TraceStatistics) -> list[str]:
+    """What was written to files and read back; one line for each of the two."""
+    lines = []
+    for action, now in run.checkpoints.items():
+        ends = ", ".join(f"{count} {outcome}" for outcome, count in now.outcomes.items())
+        lines.append(
+            f"Prefixes to {action}: {now.requests} ({ends or 'none ended'}); {now.tokens:,} tokens, {size(now.bytes)}."
+        )
+    return lines
+
+
 def device_lines(device: DeviceFigures) -> list[str]:
     """What the device did, and its memory."""
-    busy = "" if device.utilisation is None else f", {device.utilisation:.0%} of the time"
+    busy = "" if device.utilisation is None else f", {device.utilisation:.0%} of the time since it was ready"
     return [
         f"Device: busy {duration(device.busy_ns)}{busy}; {device.yields} yields, {device.suspensions} suspensions, "
         f"longest segment {duration(device.longest_segment_ns)}.",
         f"Ledger: at most {size(device.reserved)} of {size(device.partition)} reserved; workspace at most "
         f"{size(device.workspace_measured)} measured of {size(device.workspace_charged)} charged.",
+        f"Retained prefixes: at most {size(device.retained)}; {device.shared_tokens:,} tokens of heads were not stored "
+        "again.",
     ]
 
 

@@ -7,6 +7,7 @@ import attrs
 from ..traces.events_schedule import (
     ChargeFault,
     Drop,
+    EndCheckpoint,
     EndDecision,
     EndGeneration,
     EndPreparation,
@@ -20,7 +21,7 @@ from ..traces.events_schedule import (
     Tokens,
     Yield,
 )
-from ..traces.events_workload import ArriveDecision, ArriveGeneration, ArrivePreparation, Pin, Release
+from ..traces.events_workload import ArriveCheckpoint, ArriveDecision, ArriveGeneration, ArrivePreparation, Pin, Release
 from ..traces.format import Event
 from .wording import duration, shown, size
 
@@ -56,6 +57,7 @@ class Timeline:
         self._open: dict[str, _Request] = {}
         self._running: Grant | None = None
         self._yields: dict[str, str] = {}
+        self._files: dict[str, str] = {}
 
     def add(self, event: Event) -> None:
         """Take one event."""
@@ -71,6 +73,10 @@ class Timeline:
                 self._open[event.request] = _Request(f"decision {event.request}", event.at)
             case ArrivePreparation():
                 self._open[event.request] = _Request(f"preparation {event.request}", event.at)
+            case ArriveCheckpoint(action=action):
+                self._files[event.request] = action
+            case EndCheckpoint():
+                return _filed(event, self._files.pop(event.request, "file"))
             case Grant() | Yield() | Step():
                 self._device(event)
             case Reuse(taken_from=str() as giver) | Seat(taken_from=str() as giver) if giver in self._open:
@@ -141,6 +147,12 @@ def _prepared(event: EndPreparation, request: _Request) -> str:
     if request.gave_way:
         words += f"; it gave way {request.gave_way} {'time' if request.gave_way == 1 else 'times'}"
     return words
+
+
+def _filed(event: EndCheckpoint, action: str) -> str:
+    reason = event.error or event.reason
+    words = f"{action} of a prefix {event.request} {event.outcome}{f' ({reason})' if reason else ''}"
+    return words + (f": {_tokens(event.tokens)}, {size(event.bytes)}" if event.outcome == "completed" else "")
 
 
 def _whose(event: Pin | Release) -> str:

@@ -10,7 +10,9 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+from ..traces.report.words import duration as duration
+from ..traces.report.words import shown as shown
+from ..traces.report.words import size as size
 
 
 class Screen(Console):
@@ -25,32 +27,10 @@ def screen() -> Screen:
     return Screen(highlight=False, markup=False, emoji=False)
 
 
-def size(count: int) -> str:
-    """Bytes with a binary unit: ``1.5 GiB``."""
-    value, unit = float(count), 0
-    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{count} B" if unit == 0 else f"{value:,.1f} {_UNITS[unit]}"
-
-
-def duration(ns: int | None) -> str:
-    """Nanoseconds in the unit that fits: ``1.25 s``, ``41 ms``, ``350 µs``."""
-    if ns is None:
-        return "-"
-    if ns >= 10**9:
-        return f"{ns / 1e9:.2f} s"
-    return f"{ns / 1e6:.0f} ms" if ns >= 10**7 else f"{ns / 1e6:.1f} ms" if ns >= 10**6 else f"{ns / 1e3:.0f} µs"
-
-
 def percentile(values: Sequence[int], share: float) -> int | None:
     """The nearest-rank percentile; ``None`` of nothing."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
-
-
-def shown(text: str) -> str:
-    """Text with everything that a terminal would obey instead of showing, escaped."""
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 def table_of(title: str, *columns: str) -> Table:

@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -208,3 +210,19 @@ def test_a_foreign_trace_is_refused_by_name(cli: Callable, tmp_path: Path) -> No
     done = cli("replay", foreign)
     assert done.code == 2
     assert "Azure" in done.err
+
+
+@pytest.mark.parametrize("backend", ["modelled", "reference"])
+def test_ctrl_c_again_ends_a_policy_that_never_comes_back(started: Callable, tmp_path: Path, backend: str) -> None:
+    sample = resources.files("coresident.traces").joinpath("samples/chat.jsonl")
+    loop = "def forever():\n    def choose(view, memory):\n        print('asked', flush=True)\n"
+    (tmp_path / "pol.py").write_text(f"{loop}        while True:\n            pass\n    return choose\n")
+    process = started("replay", sample, "--backend", backend, "--policy", "pol:forever", cwd=tmp_path)
+    read_until(process, b"asked")
+    for _ in range(50):  # Signals that come too close together are one.
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.1)
+            break
+    assert process.wait(WAIT_S) == 130
+    assert b"Traceback" not in process.stderr.read()

@@ -13,6 +13,7 @@ from coresident.traces.events_schedule import (
     Advance,
     ChargeFault,
     Drop,
+    EndCheckpoint,
     EndDecision,
     EndGeneration,
     EndPreparation,
@@ -28,10 +29,18 @@ from coresident.traces.events_schedule import (
     Tokens,
     Yield,
 )
-from coresident.traces.events_workload import ArriveDecision, ArriveGeneration, ArrivePreparation, Pin, Release
+from coresident.traces.events_workload import (
+    ArriveCheckpoint,
+    ArriveDecision,
+    ArriveGeneration,
+    ArrivePreparation,
+    Pin,
+    Release,
+)
 from coresident.traces.reader import TraceReader
 
 from support.commands import write_trace
+from support.reporting import never_run, with_outcomes
 
 SAMPLES = sorted((Path(coresident.traces.__file__).parent / "samples").glob("*.jsonl"))
 BLOCKS = BlockTable(64)
@@ -72,6 +81,11 @@ EVENTS = (
     Pin(8 * 10**9, ODD),
     Pin(8 * 10**9, ODD, pinned=False),
     Release(8 * 10**9, ""),
+    ArriveCheckpoint(8 * 10**9, "c1", "store", 128, "i"),
+    EndCheckpoint(8 * 10**9, "c1", "completed", "", 128, 4096),
+    ArriveCheckpoint(8 * 10**9, "c2", "fetch", 128, "i"),
+    EndCheckpoint(8 * 10**9, "c2", "failed", "ArtifactInvalid", 128, 4096, "ArtifactInvalid"),
+    Retain(8 * 10**9, "generation", 2, 140, 384, "g3", 128, 1),
     ChargeFault(8 * 10**9, "generation/9", 1024, 2048),
     PolicyFaulted(8 * 10**9, "quantum", "it raised"),
     Ready(9 * 10**9, 2, "faulted", 0, "DeviceLost"),
@@ -87,6 +101,8 @@ TOLD = (
     (8, r"what is retained for talk\x1b[2J is pinned"),
     (8, r"what is retained for talk\x1b[2J is no longer pinned"),
     (8, "what is retained for no conversation is released"),
+    (8, "store of a prefix c1 completed: 128 tokens, 4.0 KiB"),
+    (8, "fetch of a prefix c2 failed (ArtifactInvalid)"),
     (8, "step generation/9 used 2.0 KiB, and was charged 1.0 KiB"),
     (8, "the quantum policy failed and was replaced: it raised"),
     (9, "faulted: DeviceLost"),
@@ -132,6 +148,16 @@ def test_notable_things_are_told_in_words(cli: Callable, trace: Path) -> None:
     ]
 
 
+def test_files_and_shared_heads_are_summed_up(cli: Callable, trace: Path) -> None:
+    done = cli("show", trace)
+    for line in (
+        "Prefixes to store: 1 (1 completed); 128 tokens, 4.0 KiB.",
+        "Prefixes to fetch: 1 (1 failed); 0 tokens, 0 B.",
+        "Retained prefixes: at most 4.0 KiB; 128 tokens of heads were not stored again.",
+    ):
+        assert line in done.out
+
+
 def test_the_account_by_hand(cli: Callable, trace: Path) -> None:
     """128 tokens in 2 s are 15.6 ms each: 64 of them saved 1 s, the others went unused with their prefix."""
     done = cli("show", trace)
@@ -157,6 +183,27 @@ def test_a_run_without_preparation_has_no_account(cli: Callable) -> None:
     (sample,) = (path for path in SAMPLES if path.stem == "chat")
     assert "prepared tokens" not in cli("show", sample).out
     assert cli("show", sample, "--json").json()["statistics"]["preparation"] is None
+
+
+def test_an_import_that_never_ran_says_what_it_asks_for_and_no_more(cli: Callable, tmp_path: Path) -> None:
+    path = never_run(tmp_path / "azure.jsonl")
+    done = cli("show", path)
+    assert (done.code, done.err) == (0, "")
+    told, advice = done.out.splitlines()
+    assert told == (
+        f"{path}, imported from azure, not run: 1 decision and 2 foreground requests, arriving over 2.00 s; "
+        "235 prompt tokens, 7 generated at the source, longest context 107 tokens."
+    )
+    assert f"coresident replay {path} --backend modelled" in advice
+    assert "coresident simulate" in advice
+    assert cli("show", path, "--json").json()["header"]["imported"] == "azure"
+
+
+def test_an_import_with_outcomes_shows_those_and_no_device(cli: Callable, tmp_path: Path) -> None:
+    done = cli("show", with_outcomes(tmp_path / "vllm.jsonl"))
+    for words in ("imported from vllm, not run: 2 foreground requests", "At its source:", "2 completed"):
+        assert words in done.out
+    assert not any(words in done.out for words in ("Device:", "Ledger:", "timeline", "context of 0"))
 
 
 def test_a_trace_that_is_cut_or_missing_is_refused(cli: Callable, trace: Path, tmp_path: Path) -> None:
