@@ -1,6 +1,7 @@
 """coresident keeps several models resident on one device and decides, step by step, whose work runs next.
 
-:func:`open_scheduler` is the door: inside its block a scheduler generates and decides. Everything here is for Trio.
+:func:`open_scheduler` is the door: inside its block a scheduler generates and decides. Everything here is for Trio;
+:mod:`coresident.aio` and :mod:`coresident.blocking` have the same for asyncio and for no event loop at all.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .actors.errors import (
 )
 from .actors.supervisor import Readiness
 from .checkpoints import Checkpoint
-from .engine import Call, Completion, Engine, EngineRegistry
+from .engine import BlockingEngine, BlockingEngineRegistry, Call, Completion, Engine, EngineRegistry
 from .fixtures import AssembledRequest, Boundaries, load_request
 from .generation import Generation
 from .opening import open_scheduler
@@ -58,6 +59,8 @@ __all__ = [
     "ArtifactInvalid",
     "AssembledRequest",
     "BackendFault",
+    "BlockingEngine",
+    "BlockingEngineRegistry",
     "Boundaries",
     "BudgetExceeded",
     "Call",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import attrs
 
@@ -45,8 +45,8 @@ class Completion:
     output_tokens: int
 
 
-class Engine(Protocol):
-    """Something that completes calls. ``capabilities`` are open strings, the engine's lifecycle among them."""
+class _Negotiating(Protocol):
+    """What every engine says of itself. ``capabilities`` are open strings, the engine's lifecycle among them."""
 
     @property
     def id(self) -> str: ...
@@ -58,6 +58,10 @@ class Engine(Protocol):
         """The capabilities that both sides know; what either does not know is never among them."""
         ...
 
+
+class Engine(_Negotiating, Protocol):
+    """Something that completes calls, under Trio or asyncio."""
+
     async def preload(self, model: str | None) -> str | None:
         """Build now instead of at the first call; see :meth:`SchedulerEngine.preload`."""
         ...
@@ -67,23 +71,38 @@ class Engine(Protocol):
         ...
 
 
-class EngineRegistry:
+class BlockingEngine(_Negotiating, Protocol):
+    """Something that completes calls, without an event loop."""
+
+    def preload(self, model: str | None) -> str | None:
+        """Build now instead of at the first call; see :meth:`SchedulerEngine.preload`."""
+        ...
+
+    def complete(self, call: Call) -> Completion:
+        """Run one call to its end."""
+        ...
+
+
+E = TypeVar("E", bound=Engine | BlockingEngine)
+
+
+class _Registry(Generic[E]):
     """Engines by id; the last registration of an id wins. Readers get snapshots that never change."""
 
     def __init__(self) -> None:
-        self._engines: Mapping[str, Engine] = MappingProxyType({})
+        self._engines: Mapping[str, E] = MappingProxyType({})
 
-    def register(self, name: str, engine: Engine) -> None:
+    def register(self, name: str, engine: E) -> None:
         """Put an engine under an id. Raises ``InvalidRequest`` for an empty id, which stands for the first engine."""
         if not name:
             raise InvalidRequest("an engine needs an id that is not empty", field="id", value=name)
         self._engines = MappingProxyType({**self._engines, name: engine})
 
-    def snapshot(self) -> Mapping[str, Engine]:
+    def snapshot(self) -> Mapping[str, E]:
         """The engines of this moment, immutable: later registrations don't show in it."""
         return self._engines
 
-    def get(self, name: str = "") -> Engine:
+    def get(self, name: str = "") -> E:
         """The engine of an id; the empty id is the first in sorted order.
 
         Raises:
@@ -96,3 +115,11 @@ class EngineRegistry:
             listed = ", ".join(known) or "none; register one first"
             raise InvalidRequest(f"there is no engine {name!r}: known are {listed}", field="id", value=name)
         return engines[chosen]
+
+
+class EngineRegistry(_Registry[Engine]):
+    """Engines whose calls are awaited, by id; the last registration of an id wins. Snapshots never change."""
+
+
+class BlockingEngineRegistry(_Registry[BlockingEngine]):
+    """The same for engines whose calls wait."""

@@ -7,7 +7,7 @@ there are, so a slow reader grows nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Self
 
@@ -48,6 +48,7 @@ class Generation:
         self._entered = False
         self._given_up: str | None = None
         self._failure: CoresidentError | None = None
+        self._notice: Callable[[], object] | None = None
         self.reuse: PrefixReused | None = None
 
     # --- the client's side --------------------------------------------------------------------------------------
@@ -77,9 +78,10 @@ class Generation:
             await self._ended.wait()
 
     def __await__(self) -> Generator[Any, Any, GenerationResult]:
-        return self._whole().__await__()
+        return self.whole().__await__()
 
-    async def _whole(self) -> GenerationResult:
+    async def whole(self) -> GenerationResult:
+        """Start it and wait for the result."""
         async with self:
             return await self.result()
 
@@ -95,6 +97,22 @@ class Generation:
             if self._error is not None:
                 raise self._error.again() from None
             raise StopAsyncIteration from None
+
+    def watch(self, notice: Callable[[], object]) -> None:
+        """Have a function called, on the Trio thread, when a piece has come and at the end: for readers elsewhere."""
+        self._notice = notice
+
+    def piece(self, index: int) -> Piece | None:
+        """The piece of that number, ``None`` while it has not come; from any thread. Raises as iterating does."""
+        self._check_started()
+        ended = self._ended.is_set()
+        if index < len(self._pieces):
+            return self._pieces[index]
+        if not ended:
+            return None
+        if self._error is not None:
+            raise self._error.again()
+        raise StopAsyncIteration
 
     def cancel(self, reason: str = "cancelled") -> None:
         """Ask for the end; the device stops within one segment. The chunks that completed are kept.
@@ -164,6 +182,8 @@ class Generation:
             self._first = at if self._first is None else self._first
         self._pieces.append(piece)
         self._send.send_nowait(piece)
+        if self._notice is not None:
+            self._notice()
 
     def _event(self, event: RequestEvent, at: int) -> None:
         match event:
@@ -193,3 +213,7 @@ class Generation:
         self._runtime.finished(self.request)
         self._ended.set()
         self._send.close()
+        # Nothing more will come, so a reader elsewhere is not kept either.
+        notice, self._notice = self._notice, None
+        if notice is not None:
+            notice()

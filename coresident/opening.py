@@ -61,12 +61,15 @@ async def open_scheduler(
         InvalidRequest, ArtifactInvalid: the configuration or a model file is not what it should be.
         BudgetExceeded: the partition is too small; says what is missing.
         PolicyFault: a policy cannot be made.
-        RuntimeError: not called under Trio.
+        RuntimeError: not called under Trio; ``coresident.aio`` and ``coresident.blocking`` are for other programs.
 
     A generation that is open when the block ends raises ``Closed``.
     """
     if not trio.lowlevel.in_trio_run():
-        raise RuntimeError("coresident runs under Trio: start your program with trio.run(main), not with asyncio.run")
+        raise RuntimeError(
+            "this open_scheduler runs under Trio: start your program with trio.run(main), or take the one in "
+            "coresident.aio for asyncio, or in coresident.blocking for no event loop"
+        )
     opened, assembly = await trio.to_thread.run_sync(partial(prepare, config))
     watchers = list(observers)
     recorder: Recorder | None = None

@@ -21,6 +21,8 @@ class PreparationResult:
     conversation, ``declined`` by the policy, or ``cancelled``. ``goal`` tokens were to be there, ``reused`` were
     retained already, ``computed`` were prefilled, and ``wasted`` of those can't serve what came in its place.
     ``limited`` says why less was prepared than was given, and is empty when nothing was left out.
+
+    Whole chunks are prepared: what is shorter than one chunk ends ``prepared`` with a goal of 0.
     """
 
     request: str

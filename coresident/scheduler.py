@@ -79,7 +79,7 @@ class Scheduler:
         open_thought: bool = False,
         ignore_stop_tokens: bool = False,
         retain: bool = True,
-        conversation: str = "",
+        conversation: str | None = None,
         after: str | None = None,
         force: bool = False,
     ) -> Generation:
@@ -118,7 +118,7 @@ class Scheduler:
             work_class=kind,
             deadline=self._at(deadline),
             retain=retain,
-            conversation=text_of("conversation", conversation),
+            conversation=text_of("conversation", "" if conversation is None else conversation),
             after=check_after(after),
         )
         sink = make_sink(kit.tokenizer, stop, self._ends(ignore_stop_tokens, channels), channels, open_thought)
@@ -198,21 +198,23 @@ class Scheduler:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         template_options: Mapping[str, Any] | None = None,
-        conversation: str = "",
+        conversation: str | None = None,
         after: str | None = None,
     ) -> Preparation:
         """Prefill, while the device is idle, what is known of a prompt to come.
 
         Args:
             standing: messages (or text) that begin every prompt: instructions; ``tools`` belong to it.
-            history: the messages that follow and are known by now. Whole chunks of both are prefilled.
+            history: the messages that follow and are known by now. Whole chunks of both are prefilled: of less
+                than one, nothing is, and it ends ``prepared`` with a goal of 0.
             conversation: a newer preparation of the same conversation supersedes this one.
 
         Raises:
             InvalidRequest: nothing is given, or texts and messages are mixed; ``Overloaded``; ``Closed``.
         """
         known = render_known(self._kits[GENERATION], standing, history, tools, template_options)
-        return Preparation(self._runtime, known, text_of("conversation", conversation), check_after(after))
+        named = text_of("conversation", "" if conversation is None else conversation)
+        return Preparation(self._runtime, known, named, check_after(after))
 
     def pin(self, conversation: str, pinned: bool = True) -> None:
         """Keep what is retained for a conversation from being evicted; ``pinned=False`` lets go of it again."""

@@ -16,6 +16,7 @@ WRONG = {
     "work_class": (None, 1, WorkClass.DECISION, "urgent"),
     "template_options": (5, "x", ["a"], {"messages": []}, {"add_generation_prompt": False}, {1: 2}),
     "after": (7, ["g1"]),
+    "conversation": (7, ["c"], 0),
     "max_tokens": ("7", 0, True),
     "deadline": ("7", 0, True),
 }
