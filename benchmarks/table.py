@@ -25,10 +25,22 @@ def rows(results: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             f"time to first token, {figures['prompt_tokens']} tokens: cold, with 2,000 retained",
             f"{figures['cold_s']} s, {figures['retained_s']} s: {figures['cold_over_retained']} times",
         )
+    if "shared_heads" in results:
+        figures = results["shared_heads"]
+        yield (
+            f"retained for two conversations with one head of {figures['head_tokens']:,} tokens, each of them whole",
+            f"{figures['retained_MiB']} MiB, {figures['whole_MiB']} MiB",
+        )
     if "preparation" in results:
         yield from _preparation(results["preparation"])
+    if "hosts" in results:
+        yield from _hosts(results["hosts"])
+    if "prediction" in results:
+        yield from _prediction(results["prediction"])
     if "longevity" in results:
         yield from _longevity(results["longevity"])
+    if "simulation" in results:
+        yield from _simulation(results["simulation"])
     if "speed" in results:
         figures = results["speed"]
         for depth, speeds in figures["by_depth"].items():
@@ -44,6 +56,17 @@ def _overhead(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield (
             f"{part} through the scheduler / bare loop on the same backend",
             f"{one['median_of_paired_ratios']} ({one['scheduler_tokens_per_s']} / {one['bare_tokens_per_s']} tokens/s)",
+        )
+
+
+def _hosts(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Trio as a guest of the asyncio loop is what the other two are not."""
+    for what in ("request", "token"):
+        ratios, cpu = figures[f"{what}_over_trio"], figures[f"cpu_us_a_{what}"]
+        yield (
+            f"CPU time of a {what} on a device that takes none / the same under Trio",
+            f"asyncio {ratios['asyncio']}, blocking {ratios['blocking']}, guest mode {ratios['guest']} "
+            f"(Trio {cpu['trio']} us)",
         )
 
 
@@ -76,11 +99,40 @@ def _preparation(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     )
 
 
+def _prediction(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for metric in ("queue_wait", "first_token", "token_gap", "decision"):
+        one = figures[metric]
+        if one["values"]:
+            medians = f"medians {one['predicted_median_ms']}, {one['recorded_median_ms']} ms"
+            yield (
+                f"{metric.replace('_', ' ')} of a held-out run, predicted against recorded: median error, p90",
+                f"{one['median_error']:.1%}, {one['p90_error']:.1%} ({medians}); the same run live again: "
+                f"{one['live_again_median_error']:.1%}, {one['live_again_p90_error']:.1%}",
+            )
+
+
 def _longevity(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name in ("virtual_hour", "live"):
         one = figures[name]
         what = f"mixed work with cancels, {name.replace('_', ' ')}: requests, growth of traced memory"
         yield what, f"{one['requests']}, {one['memory_growth']}"
+
+
+def _simulation(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name in ("azure", "mooncake"):
+        if name not in figures:
+            continue
+        one = figures[name]
+        yield (
+            f"simulation, {one['requests']} {name} requests, one token a step: steps a CPU-second",
+            f"{one['steps_per_cpu_second']} ({one['steps']} steps)",
+        )
+        yield (
+            f"simulation, {one['requests']} {name} requests, default quantum: times real time",
+            f"{one['times_real_time_at_default_quantum']} ({one['steps_at_default_quantum']} steps)",
+        )
+    for one in figures["memory"]:
+        yield f"simulation of {one['requests']} small requests: peak resident memory", f"{one['peak_MiB']} MiB"
 
 
 def main() -> None:
