@@ -17,7 +17,7 @@ HEAVY = ("distributed", "gguf", "jinja2", "matplotlib", "mlx", "pyarrow", "safet
 IMPORT_NAMES = {"attrs": ("attr", "attrs")}
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 60
-ROOT_FOLDERS = {*tree.ROOMS, ".ci", "benchmarks", "tests"}
+ROOT_FOLDERS = {*tree.ROOMS, ".ci", "benchmarks", "examples", "tests"}
 ROOT_FILES = {".gitattributes", ".gitignore", "LICENSE", "Makefile", "README.md", "pyproject.toml"}
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|home|tmp/w)/")
 

@@ -11,17 +11,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from coresident.policies.catalog import CATALOG
 from coresident.runtime.config import load_config
 
 from coresident import load_request
 from support.tree import ROOT
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README, POLICY = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## Write your own policy\n")
 
 
-def blocks(language: str) -> list[str]:
-    """Fenced blocks of one language, in order."""
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    """Fenced blocks of one language, in order; of the README up to its section on policies, or of another text."""
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -40,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_embedding_example_runs_and_records(folder: Path) -> None:
-    program, _, _ = blocks("python")
+    program, *_ = blocks("python")
     (folder / "example.py").write_text(program, encoding="utf-8")
     printed = run([sys.executable, "example.py"], folder)
     assert printed.startswith("completed (0.")
@@ -48,7 +49,7 @@ def test_the_embedding_example_runs_and_records(folder: Path) -> None:
 
 
 def test_the_preparation_example_reuses_what_was_prepared(folder: Path) -> None:
-    _, program, _ = blocks("python")
+    _, _, program, _ = blocks("python")
     (folder / "preparation.py").write_text(program, encoding="utf-8")
     outcome, reuse, saved = run([sys.executable, "preparation.py"], folder).splitlines()
     assert outcome == "prepared"
@@ -58,22 +59,52 @@ def test_the_preparation_example_reuses_what_was_prepared(folder: Path) -> None:
 
 
 def test_the_channels_example_runs_and_leaves_its_request(folder: Path) -> None:
-    _, _, program = blocks("python")
+    *_, program = blocks("python")
     (folder / "channels.py").write_text(program, encoding="utf-8")
     assert run([sys.executable, "channels.py"], folder).startswith("length ''")
     assert load_request(folder / "request.json").text == "Tell me about the sea."
 
 
+def test_the_asyncio_and_blocking_example_runs(folder: Path) -> None:
+    _, program, *_ = blocks("python")
+    (folder / "doors.py").write_text(program, encoding="utf-8")
+    streamed, decided, whole = run([sys.executable, "doors.py"], folder).splitlines()
+    assert (decided, streamed) == ("completed", whole)
+
+
 def test_the_replay_and_simulation_commands_run_on_that_recording(folder: Path) -> None:
+    rows = [f"2023-11-16 18:17:{second:02d}.5000000,{100 + second},{5 + second % 7}" for second in range(60)]
+    csv = folder / "AzureLLMInferenceTrace_conv.csv"
+    csv.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n", encoding="utf-8")
     commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("coresident ")]
-    assert len(commands) == 3
-    for command in commands:
-        printed = run([sys.executable, "-m", *shlex.split(command)], folder)
-        if "--json" in command:
-            assert json.loads(printed)
-        else:
-            assert "decision" in printed
-            assert "foreground" in printed
+    printed = {command: run([sys.executable, "-m", *shlex.split(command)], folder) for command in commands}
+    says = {shlex.split(command)[1]: text for command, text in printed.items()}
+    assert set(says) == {"replay", "audit", "show", "import", "report"}
+    assert all(json.loads(text) for command, text in printed.items() if "--json" in command)
+    assert "as recorded" in says["audit"]
+    assert all(word in says["show"] for word in ("decision", "foreground"))
+    assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert json.loads((folder / "timeline.json").read_text(encoding="utf-8"))["traceEvents"]
+
+
+def test_the_policy_example_is_simulated_compared_and_replayed_live(folder: Path) -> None:
+    (program,), (lab,), (commands,) = blocks("python", POLICY), blocks("toml", POLICY), blocks("sh", POLICY)
+    assert len([line for line in program.splitlines() if line]) <= 20
+    (folder / "mine.py").write_text(program, encoding="utf-8")
+    (folder / "lab.toml").write_text(lab, encoding="utf-8")
+    simulated, compared, live = [
+        run([sys.executable, "-m", *shlex.split(line)], folder) for line in commands.splitlines()
+    ]
+    assert "in virtual time" in simulated
+    assert "in real time" in live
+    assert all(said in compared for said in ("mine (patience_ms=100)", "mine (patience_ms=1000)", "fair", "3 runs"))
+
+
+def test_the_policies_listed_are_those_that_ship() -> None:
+    rows = re.findall(r"^\| (\w+) \| (`.*`) \|$", POLICY, flags=re.MULTILINE)
+    assert {kind: set(re.findall(r"`(\w+)`", names)) for kind, names in rows} == {
+        kind: set(names) for kind, names in CATALOG.items()
+    }
 
 
 def test_the_configuration_example_is_one(tmp_path: Path) -> None:
