@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from support.parts import require_or_skip
 from support.tree import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -39,7 +40,8 @@ def test_a_chat_answers_each_turn_and_reuses_what_it_knows(name):
 
 @pytest.fixture
 def web(monkeypatch) -> ModuleType:
-    pytest.importorskip("fastapi", reason="the example needs fastapi")
+    if importlib.util.find_spec("fastapi") is None:
+        require_or_skip("fastapi", "the example of a web application needs it: pip install fastapi httpx")
     monkeypatch.setenv("CORESIDENT_MODEL", "synthetic")
     spec = importlib.util.spec_from_file_location("web_app", EXAMPLES / "web_app.py")
     module = importlib.util.module_from_spec(spec)

@@ -16,6 +16,7 @@ from coresident.actors.events import DecisionEnded, GenerationEnded, Refused
 from coresident import Closed, Config, ContextExceeded, EngineRegistry, InvalidRequest, aio
 from coresident.engine import Call
 from support.live import LONG, Bench, config, device_threads
+from support.parts import require_or_skip
 
 PROMPT = "The sea is wide and the wind is"
 SMALL = config()
@@ -256,7 +257,10 @@ def test_two_loops_may_use_one_scheduler():
 
 
 def test_under_uvloop():
-    uvloop = pytest.importorskip("uvloop", reason="uvloop has no wheel for this machine")
+    try:
+        import uvloop
+    except ImportError as error:
+        require_or_skip("uvloop", f"pip install uvloop: {error}")
 
     async def main() -> str:
         async with aio.open_scheduler(SMALL) as scheduler:
