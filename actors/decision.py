@@ -40,6 +40,8 @@ from .scoring import DecisionSetup, DecisionStatistics, finish, refusal
 from .slices import Decision, SliceMaker
 from .work import RowScores, StepRequest
 
+_LOST = "lost"
+
 
 class DecisionActor:
     """Requests of one decision model. See the module's rules."""
@@ -53,6 +55,7 @@ class DecisionActor:
         self._open: dict[str, Decision] = {}
         self._step: StepRequest | None = None
         self._available = False
+        self._restarting = False
         self._unavailable: CoresidentError | None = None
         self._closing = False
         self._owed = 0
@@ -72,14 +75,14 @@ class DecisionActor:
             case StepDone():
                 self._step_done(message, at)
             case Available():
-                self._available, self._unavailable = True, None
-            case Unavailable(error):
-                self._available, self._unavailable = False, error
+                self._available, self._restarting, self._unavailable = True, False, None
+            case Unavailable(error, restart):
+                self._available, self._restarting, self._unavailable = False, restart, error
                 self._owed += 1
                 self._slices.invalidate()
-                self._stop_all(("abstained", "unavailable", error))
+                self._stop_all((_LOST if restart else "abstained", "unavailable", error))
             case Close():
-                self._closing, self._available = True, False
+                self._closing, self._available, self._restarting = True, False, False
                 self._owed += 1
                 self._unavailable = Closed("the scheduler is closing: nothing new is accepted")
                 self._stop_all(("failed", "Closed", self._unavailable))
@@ -87,7 +90,7 @@ class DecisionActor:
                 raise TypeError(f"the decision actor does not take {type(message).__name__}")
         if not (isinstance(message, StepDone) and message.settle):
             self._out += [Send(self._device, SubmitStep(step)) for step in self._next_steps(at)]
-        if not self._open and self._step is None:
+        if self._step is None and all(decision.life.state == "queued" for decision in self._open.values()):
             self._out += [Send("supervisor", Drained(self.name))] * self._owed
             self._owed = 0
         return self._out
@@ -112,7 +115,7 @@ class DecisionActor:
         decision = Decision(spec, at, Lifecycle("decision", spec.request, "queued"))
         self._open[spec.request] = decision
         self._out.append(Notify(Accepted(spec.request, WorkClass.DECISION)))
-        if not self._available:
+        if not self._available and not self._restarting:
             self._end(decision, "abstained", "unavailable", self._unavailable)
             return
         reason = self._abstain(decision, "accepted", at)
@@ -163,7 +166,9 @@ class DecisionActor:
                 self._scored(decision, result.scores, at)
             case Failed(DeviceLost() as error) | StepRefused(DeviceLost() as error):
                 self._slices.invalidate()
-                self._end(decision, "abstained", "unavailable", error)
+                stopped = decision.ending is not None and decision.ending[0] != _LOST
+                if stopped or not self._run_again(decision, isinstance(done.outcome, Failed)):
+                    self._end(decision, "abstained", "unavailable", error)
             case StepRefused(BudgetExceeded() as error):
                 self._end(decision, "abstained", "over_budget", error)
             case Failed(error) | StepRefused(error):
@@ -205,6 +210,18 @@ class DecisionActor:
         decision.ending = ending
         self._out.append(Send(self._device, WithdrawStep(self._step.step)))
 
+    def _run_again(self, decision: Decision, ran: bool) -> bool:
+        """Put a request back to its beginning, for when there is a device again; one that ``ran`` may have lost it."""
+        if not self._setup.reruns or decision.losses + ran > self._setup.reruns:
+            return False
+        self._available, self._restarting = False, True
+        decision.life.to("end")
+        queued = Lifecycle("decision", decision.spec.request, "queued")
+        self._open[decision.spec.request] = Decision(
+            decision.spec, decision.arrived, queued, losses=decision.losses + ran
+        )
+        return True
+
     def _end(
         self,
         decision: Decision,
@@ -213,7 +230,11 @@ class DecisionActor:
         error: CoresidentError | None = None,
         scores: tuple[HeadScores, ...] = (),
     ) -> None:
-        """Tell the client, once."""
+        """Tell the client, once; or none, where the request is run again."""
+        if outcome == _LOST:
+            if self._run_again(decision, decision.life.state != "queued"):
+                return
+            outcome = "abstained"
         decision.life.to("end")
         spec = decision.spec
         del self._open[spec.request]

@@ -110,8 +110,7 @@ class DeviceController:
         )
 
     def _submit(self, step: StepRequest, at: int) -> None:
-        refusal = self._lost or hold(self._ledger, step)
-        if refusal is not None:
+        if (refusal := self._lost or hold(self._ledger, step)) is not None:
             self._out.append(Send(step.owner, StepDone(step.step, StepRefused(refusal), settle=False)))
             return
         self._queue.add(step, at)
@@ -192,9 +191,9 @@ class DeviceController:
         match outcome:
             case Suspended(used):
                 self._suspended(pending, used, at)
-            case Failed(error, sticky=True):
+            case Failed(sticky=True):
                 self._report_end(pending, "failed", None)
-                self._fault(pending, error)
+                self._fault(pending, outcome)
             case _:
                 self._settle(pending, outcome, measured)
 
@@ -258,15 +257,16 @@ class DeviceController:
         self._out.append(DropSuspended(name))
         self._report_end(pending, "dropped", None)
 
-    def _fault(self, running: Pending, error: CoresidentError) -> None:
+    def _fault(self, running: Pending, failed: Failed) -> None:
         """The device is gone: every step ends with the error, every charge is returned.
 
         The supervisor hears it first: nobody is told of a failed request while the readiness says ready.
         """
         self._life.to("fault")
+        error = failed.error
         if not isinstance(error, DeviceLost):
             error = DeviceLost(f"the device is lost: {error.message}; retry or repair")
-        self._lost, failed = error, Failed(error, sticky=True)
+        self._lost = error
         self._out.append(Send(self._supervisor, DeviceFault(error)))
         for pending in self._queue.all():
             if pending is running or pending.suspended:
@@ -277,7 +277,8 @@ class DeviceController:
             pending.life.to("end" if pending is running else "fault")
             self._queue.remove(pending.step.step)
             self._unhold(pending.step)
-            self._out.append(Send(pending.step.owner, StepDone(pending.step.step, failed, settle=False)))
+            outcome = Failed(error, True, failed.shown) if pending is running else StepRefused(error)
+            self._out.append(Send(pending.step.owner, StepDone(pending.step.step, outcome, settle=False)))
 
     def _close(self) -> None:
         """Everything is unloaded: every reservation goes back."""

@@ -74,10 +74,10 @@ class GenerationActor(PlacingRunner):
             case Expire(request):
                 self._stop(request, Ending("cancelled", "deadline"), at)
             case Available():
-                self._available, self._unavailable = True, None
+                self._available, self._unavailable, self._restarting = True, None, False
                 self._prepare.quiet_since = at
-            case Unavailable(error):
-                self._lose(error, at)
+            case Unavailable(error, restart):
+                self._lose(error, restart, at)
             case Close():
                 self._close(at)
             case Wake():
@@ -88,7 +88,7 @@ class GenerationActor(PlacingRunner):
             self._out += [Send(self._device, SubmitStep(step)) for step in self._next_steps(at)]
         self._out += self._files.advance(at)
         self._report_faults()
-        if self._owed and not self._open and not self._steps and not self._files:
+        if self._owed and self._is_drained():
             self._tell_drained()
         return self._out
 
@@ -219,28 +219,32 @@ class GenerationActor(PlacingRunner):
         """A preparation that made way comes back; after a loss, or at the end, it fails."""
         if not sequence.prepares or sequence.request not in self._prepare:
             return
-        if self._available:
+        if self._available or self._restarting:
             self._open[sequence.request] = self._prepare.again(sequence, at)
         else:
             error = self._unavailable
             self._tell(sequence, Ending("failed", type(error).__name__, error), at)
 
-    def _lose(self, error: CoresidentError, at: int) -> None:
-        """The device is gone, and all KV state with it."""
-        self._available, self._unavailable = False, error
+    def _lose(self, error: CoresidentError, restart: bool, at: int) -> None:
+        """The device is gone, and all KV state with it. Where it comes back by itself, requests may wait for that."""
+        self._available, self._restarting, self._unavailable = False, restart, None if restart else error
         self._wake_at(None)
         self._owed += 1
         self._out += self._files.fail_all(error)
-        self._fail_all(error, at)
+        self._fail_all(error, at, restart)
         self._out += self._kv.forget_all("invalidated", lost=True)
 
     def _close(self, at: int) -> None:
-        self._closing, self._available = True, False
+        self._closing, self._available, self._restarting = True, False, False
         self._wake_at(None)
         self._unavailable = Closed("the scheduler is closing: nothing new is accepted")
         self._owed += 1
         self._out += self._files.fail_all(self._unavailable)
         self._fail_all(self._unavailable, at)
+
+    def _is_drained(self) -> bool:
+        waiting = all(s.life.state == "queued" and s.slot is None for s in self._open.values())
+        return waiting and not self._steps and not self._files
 
     def _tell_drained(self) -> None:
         """Answer every ``Unavailable`` and ``Close``: nothing of this actor is on the device."""

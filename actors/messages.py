@@ -1,7 +1,4 @@
-"""Messages that actors receive. Every one is frozen; the mailbox that delivers it stamps the time.
-
-Stage: request -> mailbox -> **actor** -> policy -> device grant -> backend step -> event -> trace.
-"""
+"""Messages that actors receive. Every one is frozen; the mailbox that delivers it stamps the time."""
 
 from __future__ import annotations
 
@@ -172,10 +169,11 @@ class Suspended:
 
 @attrs.frozen
 class Failed:
-    """The step raised; ``sticky`` when the device cannot go on."""
+    """The step raised; ``sticky`` when the device cannot go on. Requests in ``shown`` have had tokens of it."""
 
     error: CoresidentError
     sticky: bool = False
+    shown: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -253,9 +251,10 @@ class Available:
 
 @attrs.frozen
 class Unavailable:
-    """To model actors: fail open requests with ``error`` and refuse new ones until available again."""
+    """To model actors: fail open requests and refuse new ones; with ``restart`` those wait that may be run again."""
 
     error: CoresidentError
+    restart: bool = False
 
 
 @attrs.frozen

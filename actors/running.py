@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import attrs
+
 from ..policies.views import WorkClass
 from .effects import Effect, Send
-from .errors import CoresidentError
+from .errors import CoresidentError, DeviceLost
 from .messages import Failed, Finished, Settled, StepDone, StepRefused, WithdrawStep
 from .retaining import Retainer
-from .sequences import Ending, GenerationSetup, Sequence, StepMaker
+from .sequences import Ending, GenerationSetup, Sequence, StepMaker, new_sequence
 from .work import DecodeWork, PrefillWork, RestoreWork, RowResult, SaveWork, StepRequest
+
+_LOST = "lost"
 
 
 class SequenceRunner(ABC):
@@ -32,6 +36,7 @@ class SequenceRunner(ABC):
         self._sitting: list[Sequence] = []
         self._sitting_since = 0
         self._available = False
+        self._restarting = False
         self._out: list[Effect] = []
 
     @abstractmethod
@@ -120,12 +125,9 @@ class SequenceRunner(ABC):
                     sequence.cost_ns += measured.step_ns // len(sequences)
                     if sequence.stray != done.step:
                         self._advance(step, sequence, rows.get(sequence.request), at)
-            case Failed(error) | StepRefused(error):
+            case Failed() | StepRefused():
                 for sequence in sequences:
-                    if isinstance(step.work, RestoreWork):
-                        self._out += self._kv.restore_failed(sequence)
-                    self._undo(step, sequence, at)
-                    self._end(sequence, Ending("failed", type(error).__name__, error), at)
+                    self._step_failed(step, sequence, done.outcome, at)
             case _:
                 for sequence in sequences:
                     self._undo(step, sequence, at)
@@ -135,6 +137,16 @@ class SequenceRunner(ABC):
                 self._end(sequence, sequence.ending, at)
         if done.settle:
             self._out.append(Send(self._device, Settled(done.step, tuple(self._next_steps(at)))))
+
+    def _step_failed(self, step: StepRequest, sequence: Sequence, outcome: Failed | StepRefused, at: int) -> None:
+        error, ran = outcome.error, isinstance(outcome, Failed)
+        if isinstance(step.work, RestoreWork):
+            self._out += self._kv.restore_failed(sequence)
+        self._undo(step, sequence, at)
+        shown = isinstance(outcome, Failed) and sequence.request in outcome.shown
+        stopped = sequence.ending is not None and sequence.ending.outcome != _LOST
+        if not (isinstance(error, DeviceLost) and not shown and not stopped and self._run_again(sequence, ran)):
+            self._end(sequence, Ending("failed", type(error).__name__, error), at)
 
     def _advance(self, step: StepRequest, sequence: Sequence, row: RowResult | None, at: int) -> None:
         match step.work:
@@ -187,6 +199,10 @@ class SequenceRunner(ABC):
         """Tell the client; then save what the slot holds, or free it."""
         if sequence.life.state in ("saving", "ended"):
             return
+        if ending.outcome == _LOST:
+            if self._run_again(sequence, ran=sequence.life.state != "queued"):
+                return
+            ending = attrs.evolve(ending, outcome="failed")
         sequence.ending = None
         self._tell(sequence, ending, at)
         if ending.outcome != "failed" and sequence.slot is not None and self._available:
@@ -196,20 +212,35 @@ class SequenceRunner(ABC):
         else:
             self._leave(sequence, at)
 
+    def _run_again(self, sequence: Sequence, ran: bool) -> bool:
+        """Put a request that has shown nothing back to its beginning, for when there is a device again.
+
+        One that ``ran`` when the device was lost may be what lost it, so that counts.
+        """
+        again = self._setup.reruns > 0 and sequence.losses + ran <= self._setup.reruns
+        if not again or sequence.prepares or sequence.generated or sequence.life.state in ("saving", "ended"):
+            return False
+        self._available, self._restarting = False, True
+        sequence.life.to("end")
+        self._kv.release(sequence)
+        self._open[sequence.request] = new_sequence(sequence.spec, sequence.arrived, sequence.losses + ran)
+        return True
+
     def _leave(self, sequence: Sequence, at: int) -> None:
         sequence.life.to("end")
         self._kv.release(sequence)
         del self._open[sequence.request]
         self._left(sequence, at)
 
-    def _fail_all(self, error: CoresidentError, at: int) -> None:
-        """Fail what has nothing on the device now; the rest when its step has ended."""
+    def _fail_all(self, error: CoresidentError, at: int, restart: bool = False) -> None:
+        """Fail what has nothing on the device, or put it back for a ``restart``; the rest when its step has ended."""
+        ending = Ending(_LOST if restart else "failed", type(error).__name__, error)
         for sequence in list(self._open.values()):
             if sequence.life.state == "saving" and sequence.step is None:
                 self._kv.save_failed(sequence)
                 self._leave(sequence, at)
             elif sequence.step is None:
-                self._end(sequence, Ending("failed", type(error).__name__, error), at)
+                self._end(sequence, ending, at)
             elif sequence.life.state != "saving":
-                sequence.ending = Ending("failed", type(error).__name__, error)
+                sequence.ending = ending
                 self._out.append(Send(self._device, WithdrawStep(sequence.step)))

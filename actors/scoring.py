@@ -23,7 +23,7 @@ class DecisionSetup:
     """What a decision actor is told when it is made.
 
     ``context`` is the capacity of one KV slot in tokens (instruction and row together); ``rows_per_slice`` is the
-    number of slots; ``heads`` maps names to kinds.
+    number of slots; ``heads`` maps names to kinds. A request is run again ``reruns`` times after the device was lost.
     """
 
     model: str
@@ -35,6 +35,7 @@ class DecisionSetup:
     heads: Mapping[str, str]
     charge: Callable[[StepShape], int]
     abstention: Abstention
+    reruns: int = 0
 
 
 @attrs.frozen

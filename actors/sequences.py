@@ -44,7 +44,8 @@ class GenerationSetup:
     most requests open at once; ``charge`` gives the workspace bytes of a step's shape. ``reuse_grid`` 1 reuses every
     matched token; the chunk size restricts reuse to whole chunks, which keeps logits bit-identical to a cold run.
     ``windows`` has one entry a layer where layers see only so many positions, ``None`` for those that see all.
-    Retained storage shares heads in blocks of ``retained_block`` tokens, or not at all where that is 0.
+    Retained storage shares heads in blocks of ``retained_block`` tokens, or not at all where that is 0. A request that
+    has shown nothing is run again ``reruns`` times after the device was lost.
     """
 
     model: str
@@ -61,6 +62,7 @@ class GenerationSetup:
     reuse_grid: int = 1
     windows: tuple[int | None, ...] = ()
     retained_block: int = 0
+    reruns: int = 0
 
     @property
     def retained_account(self) -> str:
@@ -92,9 +94,9 @@ class Ending:
     wasted: int = 0
 
 
-def new_sequence(spec: SubmitGeneration, at: int) -> Sequence:
-    """A request that was just accepted."""
-    return Sequence(spec, at, Lifecycle("generation", spec.request, "queued"), spec.work_class)
+def new_sequence(spec: SubmitGeneration, at: int, losses: int = 0) -> Sequence:
+    """A request that arrived at ``at``, not begun, or not any more."""
+    return Sequence(spec, at, Lifecycle("generation", spec.request, "queued"), spec.work_class, losses=losses)
 
 
 @attrs.define(eq=False)
@@ -126,6 +128,7 @@ class Sequence:
     passed: int = 0
     stray: str | None = None
     ending: Ending | None = None
+    losses: int = 0
 
     @property
     def request(self) -> str:

@@ -29,6 +29,7 @@ class Decision:
     started: bool = False
     instruction_reused: int = 0
     ending: tuple[str, str, CoresidentError | None] | None = None
+    losses: int = 0
 
     def missing(self) -> list[int]:
         """Rows that have no scores yet."""

@@ -1,8 +1,9 @@
 """The supervisor: readiness that tells the truth.
 
-Stage: it loads and warms every model through ordinary steps, says ready only when all of them are, hears of device
-faults, and carries out ``retry`` (start again with the weights that are there) and ``repair`` (load them again). Its
-revision only grows.
+It loads and warms every model through ordinary steps, says ready only when all of them are, hears of device faults, and
+carries out ``retry`` (start again with what is there) and ``repair`` (verify and load everything again). Its revision
+only grows. A lost device it recovers by itself, as often as :class:`Restarts` allows: by ``retry``, and by ``repair``
+when that did not help.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import attrs
 
 from ..policies.views import WorkClass
 from .effects import Effect, Report, Send, Stop, UnloadModel
-from .errors import CoresidentError, InvalidRequest
+from .errors import ArtifactInvalid, CoresidentError, DeviceLost, InvalidRequest
 from .events import ReadinessChanged
 from .lifecycle import Lifecycle
 from .messages import (
@@ -49,11 +50,23 @@ class ModelSetup:
 
 
 @attrs.frozen
+class Restarts:
+    """How often the supervisor recovers by itself: ``limit`` times within ``window_ns``; then a person has to act.
+
+    The rule of Erlang's supervisors (maximum restart intensity).
+    """
+
+    limit: int = 0
+    window_ns: int = 60_000_000_000
+
+
+@attrs.frozen
 class Readiness:
     """``state`` and what can be done about it now; ``admitted_context`` in tokens, 0 unless ready.
 
     ``state``: ``new``, ``starting``, ``ready``, ``faulted``, ``recovering``, ``closing`` or ``closed``. ``actions`` are
-    those of ``retry`` and ``repair`` that are open now: both while faulted, none otherwise. ``error`` is the fault.
+    those of ``retry`` and ``repair`` that are open now: both while faulted, none otherwise. ``error`` is the fault. It
+    is true when it is ready, and false otherwise.
     """
 
     revision: int
@@ -66,6 +79,9 @@ class Readiness:
     def ready(self) -> bool:
         return self.state == "ready"
 
+    def __bool__(self) -> bool:
+        return self.ready
+
 
 class Supervisor:
     """Loads, watches, recovers and closes. See the module's docstring."""
@@ -77,6 +93,7 @@ class Supervisor:
         actors: tuple[str, ...],
         name: str = "supervisor",
         device: str = "device",
+        restarts: Restarts = Restarts(),
     ) -> None:
         self.name = name
         self._models = models
@@ -88,11 +105,14 @@ class Supervisor:
         self._error: CoresidentError | None = None
         self._todo: deque[StepRequest] = deque()
         self._step: StepRequest | None = None
+        self._left: dict[str, StepRequest] = {}
         self._count = 0
         self._loaded: set[str] = set()
         self._intact: set[str] = set()
         self._awaited: Counter[str] = Counter()
         self._recovery: str | None = None
+        self._restarts = restarts
+        self._restarted: deque[int] = deque()
         self._out: list[Effect] = []
 
     def handle(self, message: Message, at: int) -> list[Effect]:
@@ -101,11 +121,11 @@ class Supervisor:
         match message:
             case Start():
                 self._change("start")
-                self._load(at, weights=True)
+                self._load(at)
             case StepDone():
                 self._step_done(message, at)
             case DeviceFault(error):
-                self._fault(error)
+                self._fault(error, at)
             case Recover(action):
                 self._recover(action)
             case Close():
@@ -114,7 +134,7 @@ class Supervisor:
                 self._awaited[actor] -= 1
             case _:
                 raise TypeError(f"the supervisor does not take {type(message).__name__}")
-        if self._awaited.total() == 0:
+        if self._awaited.total() == 0 and not self._left:
             self._go_on(at)
         return self._out
 
@@ -138,14 +158,14 @@ class Supervisor:
 
     # --- loading ------------------------------------------------------------------------------------------------
 
-    def _load(self, at: int, weights: bool) -> None:
+    def _load(self, at: int, repair: bool = False) -> None:
         """Queue load and warm-up of every model; one step is on its way at a time."""
         self._todo.clear()
-        if weights:
+        if repair:
             self._intact.clear()
         for model in self._models:
             reserves = () if model.model in self._loaded else model.accounts
-            load = LoadWork(model.model, weights=model.model not in self._intact)
+            load = LoadWork(model.model, model.model not in self._intact, repair)
             self._todo.append(self._make(load, 0, reserves, at))
             self._todo.append(self._make(WarmupWork(model.model), model.warmup_charge, (), at))
         self._send_next()
@@ -166,6 +186,9 @@ class Supervisor:
         step = self._step if self._step is not None and self._step.step == done.step else None
         if done.settle:
             self._out.append(Send(self._device, Settled(done.step)))
+        left = self._left.pop(done.step, None)
+        if left is not None and left.work.kind is StepKind.LOAD and isinstance(done.outcome, Finished):
+            self._loaded.add(left.work.model)
         if step is None:
             return
         self._step = None
@@ -177,9 +200,9 @@ class Supervisor:
         match done.outcome:
             case Failed(error, sticky):
                 if not sticky:
-                    self._fault(error)
+                    self._fault(error, at)
             case StepRefused(error):
-                self._fault(error)
+                self._fault(error, at)
             case _:
                 self._send_next()
                 if self._step is None:
@@ -191,13 +214,32 @@ class Supervisor:
 
     # --- faults, recovery, end ----------------------------------------------------------------------------------
 
-    def _fault(self, error: CoresidentError) -> None:
+    def _fault(self, error: CoresidentError, at: int) -> None:
         if not self._life.can("fault"):
             return
+        action = self._restart(error, at)
+        if self._step is not None:
+            # It may still be on the device, so nothing is begun there before it has ended.
+            self._left[self._step.step] = self._step
+            self._out.append(Send(self._device, WithdrawStep(self._step.step)))
         self._step = None
         self._todo.clear()
         self._change("fault", error)
-        self._tell_actors(Unavailable(error))
+        self._tell_actors(Unavailable(error, restart=action is not None))
+        if action is not None:
+            self._recover(action)
+
+    def _restart(self, error: CoresidentError, at: int) -> str | None:
+        """How to recover without being asked, if at all."""
+        if not isinstance(error, DeviceLost | ArtifactInvalid):
+            return None
+        while self._restarted and self._restarted[0] <= at - self._restarts.window_ns:
+            self._restarted.popleft()
+        if len(self._restarted) >= self._restarts.limit:
+            return None
+        self._restarted.append(at)
+        helped = self._life.state == "ready" and isinstance(error, DeviceLost)
+        return "retry" if helped else "repair"
 
     def _recover(self, action: str) -> None:
         if action not in RECOVERIES:
@@ -215,9 +257,9 @@ class Supervisor:
     def _go_on(self, at: int) -> None:
         """What waited for the actors to be drained: no step from before a fault runs after it."""
         if self._recovery is not None:
-            weights, self._recovery = self._recovery == "repair", None
+            repair, self._recovery = self._recovery == "repair", None
             self._out.append(Send(self._device, ResetDevice()))
-            self._load(at, weights)
+            self._load(at, repair)
         elif self._life.state == "closing" and self._step is None:
             self._finish_close()
 

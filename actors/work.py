@@ -42,10 +42,11 @@ class StepShape:
 
 @attrs.frozen
 class LoadWork:
-    """Load a model's weights, or only allocate its KV slots again when ``weights`` is false."""
+    """Load weights, or only allocate KV slots again when not ``weights``; ``repair`` replaces damaged files first."""
 
     model: str
     weights: bool = True
+    repair: bool = False
     kind = StepKind.LOAD
 
 
@@ -159,7 +160,7 @@ class RestoreWork:
 class PrefixFile:
     """A prefix on disk: where it is, and what it has to say of itself.
 
-    ``launch`` names the process launch that it is valid within. ``aligned`` of its ``tokens`` were computed in whole
+    ``launch`` is the process launch that it is valid within; ``aligned`` of its ``tokens`` were computed in whole
     chunks of ``chunk`` tokens, in order from position 0.
     """
 

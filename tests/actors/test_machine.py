@@ -66,15 +66,15 @@ class Actors(RuleBasedStateMachine):
         reuse_grid=st.sampled_from([1, 8]),
         block=st.sampled_from([4, 1, 8, 0]),
         shared=st.booleans(),
-        breaks=st.sampled_from([False, False, True]),
+        restarts=st.sampled_from([None, None, 0, 2]),
         policies=st.tuples(
             st.sampled_from(["fixed", "timed", "arrivals"]),
             st.sampled_from(["lru", "cost"]),
             st.sampled_from(["idle", "idle", "after_quiet", "never", "gain"]),
         ),
     )
-    def start(self, seed, slots, tight, prompt, can_suspend, retained, reuse_grid, block, shared, breaks, policies):
-        self.breaks = breaks
+    def start(self, seed, slots, tight, prompt, can_suspend, retained, reuse_grid, block, shared, restarts, policies):
+        self.breaks = restarts is not None
         self.prompt = prompt
         self.bounded = can_suspend and not tight and self.ordering not in ("fifo", "edf")
         self.cancelled = {}
@@ -95,6 +95,7 @@ class Actors(RuleBasedStateMachine):
             reuse_grid=reuse_grid,
             block=block,
             shared=shared,
+            restarts=restarts or 0,
         )
 
     @rule(

@@ -186,13 +186,15 @@ def test_no_step_from_before_a_fault_runs_after_it(seed):
     host.close()
 
 
-def test_recovery_begins_when_the_last_actor_is_drained():
+def test_recovery_begins_when_the_last_actor_is_drained_and_its_own_step_has_ended():
     supervisor = Supervisor((ModelSetup("m", (), 0),), 100, ("generation", "decision"))
     supervisor.handle(Start(), 0)
     supervisor.handle(DeviceFault(DeviceLost("gone")), 1)
     assert supervisor.handle(Recover("retry"), 2) != []
     assert supervisor.handle(Drained("generation"), 3) == []
-    assert Send("device", ResetDevice()) in supervisor.handle(Drained("decision"), 4)
+    assert supervisor.handle(Drained("decision"), 4) == []
+    ended = StepDone("supervisor/1", Failed(DeviceLost("gone"), sticky=True), settle=False)
+    assert Send("device", ResetDevice()) in supervisor.handle(ended, 5)
 
 
 def test_the_end_of_a_step_from_before_a_fault_is_not_taken_for_the_present_one():

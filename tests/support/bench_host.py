@@ -43,7 +43,7 @@ from coresident.actors.messages import (
     Suspended,
     WithdrawStep,
 )
-from coresident.actors.supervisor import Supervisor
+from coresident.actors.supervisor import Restarts, Supervisor
 from coresident.policies.views import WorkClass
 
 from .bench_questions import Questions
@@ -65,7 +65,8 @@ class BenchHost(Questions):
         self.controller = DeviceController(self.ledger, bench.policy("ordering"))
         self.generation = GenerationActor(bench.generation_setup())
         self.decision = DecisionActor(bench.decision_setup())
-        self.supervisor = Supervisor(bench.models(), bench.context, ("generation", "decision"))
+        restarts = Restarts(bench.restarts)
+        self.supervisor = Supervisor(bench.models(), bench.context, ("generation", "decision"), restarts=restarts)
         actors = (self.controller, self.generation, self.decision, self.supervisor)
         self.actors = {actor.name: actor for actor in actors}
         self.mail: dict[str, deque[Message]] = {name: deque() for name in self.actors}
@@ -136,6 +137,9 @@ class BenchHost(Questions):
         effects = self.actors[name].handle(message, self.at)
         if isinstance(message, GrantEnded) and isinstance(message.outcome, Failed):
             self.failures += 1
+            if message.outcome.sticky:
+                # Whoever still waits asks anew, once there is a device again.
+                self.begun.clear()
         if name == "device" and isinstance(message, GrantEnded) and not isinstance(message.outcome, Suspended):
             self.charged.pop(self._granted, None)
         for effect in effects:

@@ -41,6 +41,7 @@ class Bench:
     can_suspend: bool = True
     prefill_segments: int = 4
     shared: bool = True
+    restarts: int = 0
 
     def policy(self, kind: str):
         named = getattr(self, kind)
@@ -61,6 +62,7 @@ class Bench:
             preparation=self.policy("preparation"),
             reuse_grid=self.reuse_grid,
             retained_block=self.block,
+            reruns=min(1, self.restarts),
         )
 
     def decision_setup(self) -> DecisionSetup:
@@ -74,6 +76,7 @@ class Bench:
             heads=HEADS,
             charge=charge,
             abstention=self.policy("abstention"),
+            reruns=min(1, self.restarts),
         )
 
     def models(self) -> tuple[ModelSetup, ...]:

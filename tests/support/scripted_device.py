@@ -247,6 +247,7 @@ class ScriptedDevice:
             self.slots.clear()
             self.retained.clear()
             self.ready.clear()
+            failure = attrs.evolve(failure, shown=tuple(job.tokens))
         return self._end(job, failure)
 
     def _end(self, job: Job, outcome: Finished | Suspended | Failed | Withdrawn) -> GrantEnded:
