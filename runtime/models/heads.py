@@ -13,7 +13,7 @@ actor to apply.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -59,6 +59,15 @@ class LinearHead:
 
 HeadSpec: TypeAlias = VerbalizerHead | HeadFile
 Head: TypeAlias = VerbalizerHead | LinearHead
+
+
+def choose_heads(heads: Mapping[str, Head], names: Sequence[str]) -> tuple[Head, ...]:
+    """The named heads in order. Raises InvalidRequest for a name that the model doesn't have."""
+    for name in names:
+        if name not in heads:
+            known = ", ".join(heads) or "none"
+            raise InvalidRequest(f"there is no head {name!r}: the model has {known}", head=name, known=known)
+    return tuple(heads[name] for name in names)
 
 
 def resolve_heads(specs: Iterable[HeadSpec], digest: str, hidden: int, vocabulary: int) -> dict[str, Head]:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 
-from ....actors.errors import BackendFault, InvalidRequest
+from ....actors.errors import InvalidRequest
 from ....actors.memory.plan import AllocationPlan
 from ....actors.work import PrefixFile, StepShape
-from ...models.heads import HeadSpec
 from ...models.locate import ModelSource
 from ..contract import (
     Capabilities,
     DecodeInput,
-    ModelDescription,
     PlanRequest,
     Sampled,
     Sampler,
     Segment,
     Workspace,
 )
+from ..held import ModelShelf, check_rows
 from ..prefix_file import read_prefix, write_prefix
 from .accounting import model_plan, step_charge
 from .cache import BLOCK, Blob, copy_slot, restore_slot, save_slot
@@ -32,7 +31,7 @@ from .workspace import RegionPool, ScratchWorkspace
 POOL_LIMIT = 32 << 20
 
 
-class ReferenceBackend:
+class ReferenceBackend(ModelShelf[Facts, Resident]):
     """Runs decoders with NumPy on the calling thread.
 
     ``models`` gives each model key its source. ``threads`` limits BLAS from the first load to the last unload (a
@@ -56,28 +55,10 @@ class ReferenceBackend:
     ) -> None:
         if threads is not None and threads < 1:
             raise InvalidRequest(f"threads is {threads}: at least one is needed", threads=threads)
-        self._models = dict(models)
+        super().__init__(models, read_facts)
         self._blas = BlasLimit(1 if threads is None else threads)
         self._max_buffer = max_buffer
         self._pool = RegionPool(pool_limit)
-        self._facts: dict[str, Facts] = {}
-        self._residents: dict[str, Resident] = {}
-
-    def describe(self, model: str) -> ModelDescription:
-        """The model's facts, read once; its file is hashed.
-
-        Raises:
-            ArtifactInvalid: the model's file, or one of its head files, is not what it claims to be.
-        """
-        return self._known(model).description
-
-    def add_heads(self, model: str, heads: tuple[HeadSpec, ...]) -> None:
-        """Give a model decision heads before it is planned; heads that it had are replaced.
-
-        Raises:
-            ArtifactInvalid, InvalidRequest: a head is not what it claims to be, or does not belong to the model.
-        """
-        self._facts[model] = self._known(model).with_heads(heads)
 
     def plan(self, model: str, request: PlanRequest) -> AllocationPlan:
         """Every allocation for the model, exact to the byte. Raises InvalidRequest for a head it doesn't have."""
@@ -88,10 +69,6 @@ class ReferenceBackend:
     def charge(self, model: str, shape: StepShape) -> int:
         facts = self._known(model)
         return step_charge(facts.config, facts.heads.values(), shape)
-
-    def head_kinds(self, model: str) -> Mapping[str, str]:
-        """The model's heads: name to ``rank``, ``probability`` or ``choice``."""
-        return {name: head.kind for name, head in self._known(model).heads.items()}
 
     def open_workspace(self, charge: int) -> ScratchWorkspace:
         return ScratchWorkspace(charge, self._pool)
@@ -138,13 +115,7 @@ class ReferenceBackend:
         self, workspace: Workspace, model: str, rows: Sequence[DecodeInput], samplers: Sequence[Sampler]
     ) -> Generator[Segment, None, tuple[Sampled, ...]]:
         """One token for each row in one segment; a row's numbers don't depend on the others."""
-        if not rows or len(rows) != len(samplers) or len({row.slot for row in rows}) != len(rows):
-            raise InvalidRequest(
-                f"a decode step has {len(rows)} rows and {len(samplers)} samplers: it needs at least one row, "
-                "and a slot and a sampler of its own for each",
-                rows=len(rows),
-                samplers=len(samplers),
-            )
+        check_rows(rows, samplers)
         resident = self._resident(model)
         slots = [resident.slot("generation", row.slot) for row in rows]
         sampled = run_decode(_scratch(workspace), resident.loaded(), slots, rows, samplers)
@@ -221,25 +192,7 @@ class ReferenceBackend:
         resident.retained[handle] = blob
 
     def drop(self, model: str, handle: int) -> None:
-        resident = self._residents.get(model)
-        if resident is None:
-            raise BackendFault(f"model {model!r} is not loaded: it retains nothing", model=model)
-        resident.retained.pop(handle, None)
-
-    def _known(self, model: str) -> Facts:
-        if model not in self._facts:
-            if model not in self._models:
-                known = ", ".join(sorted(self._models)) or "none"
-                raise InvalidRequest(f"there is no model {model!r}: this device has {known}", model=model)
-            self._facts[model] = read_facts(self._models[model])
-        return self._facts[model]
-
-    def _resident(self, model: str) -> Resident:
-        self._known(model)
-        resident = self._residents.get(model)
-        if resident is None or resident.weights is None:
-            raise BackendFault(f"model {model!r} is not loaded: load it first", model=model)
-        return resident
+        self._holder(model).retained.pop(handle, None)
 
 
 def _scratch(workspace: Workspace) -> ScratchWorkspace:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ....actors.errors import InvalidRequest
 from ...models.architecture import DecoderConfig
 from ..contract import Segment
+from ..positions import check_filled, check_kept, check_room
 from ..prefix_header import Geometry
 from .workspace import ALIGNMENT, aligned_empty
 
@@ -41,27 +42,11 @@ class Slot:
 
     def check(self, start: int, tokens: int) -> None:
         """Refuse positions beyond the capacity, or after a gap."""
-        if tokens < 1 or start < 0:
-            raise InvalidRequest(f"{tokens} tokens at position {start}: at least one token is needed", tokens=tokens)
-        if start + tokens > self.capacity:
-            raise InvalidRequest(
-                f"{tokens} tokens at position {start} end at {start + tokens}, the slot holds {self.capacity}: admit a "
-                "larger context or send less",
-                start=start,
-                tokens=tokens,
-                capacity=self.capacity,
-            )
-        self.check_filled(start)
+        check_room(self.capacity, self.filled, start, tokens)
 
     def check_filled(self, tokens: int) -> None:
         """Refuse to build on positions that were not evaluated."""
-        if tokens > self.filled:
-            raise InvalidRequest(
-                f"the first {tokens} positions of the slot were asked for, {self.filled} are evaluated: "
-                "prefill them first",
-                tokens=tokens,
-                filled=self.filled,
-            )
+        check_filled(self.filled, tokens)
 
 
 def slot_buffer_bytes(config: DecoderConfig, capacity: int) -> int:
@@ -117,26 +102,8 @@ class Blob:
                         yield block[layer, part, head]
 
     def check(self, geometry: Geometry, tokens: int) -> None:
-        """Refuse a restore into a model of another geometry, or of more than was kept.
-
-        Raises:
-            InvalidRequest: naming the first field that differs.
-        """
-        for field in attrs.fields_dict(Geometry):
-            kept, wanted = getattr(self.geometry, field), getattr(geometry, field)
-            if kept != wanted:
-                raise InvalidRequest(
-                    f"retained KV has {field} {kept!r}, the model has {wanted!r}: drop it and prefill again",
-                    field=field,
-                    kept=kept,
-                    wanted=wanted,
-                )
-        if not 0 < tokens <= self.tokens:
-            raise InvalidRequest(
-                f"{tokens} positions were asked of retained KV that holds {self.tokens}: restore at most those",
-                tokens=tokens,
-                kept=self.tokens,
-            )
+        """Refuse a restore into a model of another geometry, or of more than was kept."""
+        check_kept(self.geometry, self.tokens, geometry, tokens)
 
 
 def _layers_per_segment(slot: Slot, tokens: int) -> int:

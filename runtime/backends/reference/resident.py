@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from functools import partial
 
 import attrs
 
-from ....actors.errors import ArtifactInvalid, BackendFault, InvalidRequest
+from ....actors.errors import ArtifactInvalid, BackendFault
 from ...models.architecture import DecoderConfig
-from ...models.heads import Head, HeadSpec, resolve_heads
+from ...models.heads import Head, HeadSpec, choose_heads, resolve_heads
 from ...models.locate import ModelSource
 from ..contract import ModelDescription, PlanRequest, Segment
+from ..held import Held
 from ..prefix_header import Geometry
 from .cache import Blob, Slot
 from .layout import ModelWeights, read_weights
@@ -35,11 +37,7 @@ class Facts:
 
     def choose_heads(self, names: Sequence[str]) -> tuple[Head, ...]:
         """The named heads in order. Raises InvalidRequest for a name that the model doesn't have."""
-        for name in names:
-            if name not in self.heads:
-                known = ", ".join(self.heads) or "none"
-                raise InvalidRequest(f"there is no head {name!r}: the model has {known}", head=name, known=known)
-        return tuple(self.heads[name] for name in names)
+        return choose_heads(self.heads, names)
 
     def load(self, source: ModelSource) -> Generator[Segment, None, ModelWeights]:
         """Read the weights of the file that was described.
@@ -82,44 +80,21 @@ def read_facts(source: ModelSource) -> Facts:
 
 
 @attrs.define(eq=False)
-class Resident:
+class Resident(Held[Slot, Blob]):
     """A model's memory: weights, KV slots by role, and retained copies by handle."""
 
     facts: Facts
     weights: ModelWeights | None = None
-    slots: dict[str, list[Slot]] = attrs.field(factory=dict)
-    retained: dict[int, Blob] = attrs.field(factory=dict)
-    chunk: int = 1
 
     def allocate(self, request: PlanRequest) -> None:
         """Allocate the KV slots of a plan."""
-        self.chunk = request.chunk
-        roles = (
-            ("generation", request.slots, request.context),
-            ("decision", request.decision_slots, request.decision_context),
-        )
-        for role, count, capacity in roles:
-            self.slots[role] = [Slot.empty(self.facts.config, capacity) for _ in range(count)]
+        self.allocate_slots(request, partial(Slot.empty, self.facts.config))
 
-    def slot(self, role: str, index: int) -> Slot:
-        """A KV slot. Raises InvalidRequest for one that wasn't allocated."""
-        slots = self.slots.get(role, [])
-        if not 0 <= index < len(slots):
-            raise InvalidRequest(f"{role} slot {index} was asked for, there are {len(slots)}", role=role, slot=index)
-        return slots[index]
+    @property
+    def is_loaded(self) -> bool:
+        return self.weights is not None
 
     def loaded(self) -> ModelWeights:
         if self.weights is None:
             raise BackendFault(f"weights of {self.facts.description.label} are not loaded: load them first")
         return self.weights
-
-    def check_free(self, handle: int) -> None:
-        """Refuse a handle that holds a retained copy already."""
-        if handle in self.retained:
-            raise InvalidRequest(f"handle {handle} is in use: drop it first", handle=handle)
-
-    def blob(self, handle: int) -> Blob:
-        """A retained copy. Raises InvalidRequest for an unknown handle."""
-        if handle not in self.retained:
-            raise InvalidRequest(f"there is no retained KV {handle}: it was dropped or never saved", handle=handle)
-        return self.retained[handle]
