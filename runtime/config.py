@@ -16,22 +16,29 @@ import cattrs
 from attrs import validators
 
 from ..actors.errors import InvalidRequest
+from .backends.contract import MARGIN_PERCENT
 from .backends.device_file import load_device
+from .config_store import HostConfig, StoreConfig
+from .config_worker import PROCESS, THREAD, DriverConfig, is_executor
 from .sizes import GIB, MIB, Bytes, parse_bytes
 from .structuring import check_table, faults_in, strict_converter
 
 __all__ = [
     "DEFAULT_VERBALIZERS",
+    "ESTIMATED",
     "GIB",
     "MIB",
     "Bytes",
     "Config",
     "DecisionConfig",
     "DeviceConfig",
+    "DriverConfig",
     "GenerationConfig",
+    "HostConfig",
     "LimitsConfig",
     "PoliciesConfig",
     "PolicyConfig",
+    "StoreConfig",
     "VerbalizerConfig",
     "load_config",
     "on_device",
@@ -40,6 +47,7 @@ __all__ = [
 ]
 
 MODELLED = "modelled"
+ESTIMATED = "mlx"
 
 
 def _at_least(least: int) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
@@ -68,7 +76,13 @@ class DeviceConfig:
     ``yield_ms`` is how long a segment should last at most: grants with a longer one are counted in the statistics.
     ``threads`` of the reference backend's matrix products; 0 lets the backend choose. ``model`` of the modelled backend
     is a device model that ships with the package, or a TOML file of one: partition and workspace are then its own,
-    unless they are set here.
+    unless they are set here. ``id`` names the physical device and ``physical`` its bytes, where what is found is not
+    right: all partitions of one id must fit into it together.
+
+    ``executor`` is ``thread``, or ``process`` for a worker that may die without taking the program along, and that
+    alone sees ``driver``. A grant that has not ended after ``step_seconds`` hangs; after ``load_seconds``, if it loads,
+    warms up, or reads or writes a file. ``margin``, in percent, goes on top of every workspace charge of ``mlx``, whose
+    charges are estimates.
     """
 
     backend: str = "reference"
@@ -77,6 +91,13 @@ class DeviceConfig:
     workspace: Bytes = attrs.field(validator=_positive)
     yield_ms: int = attrs.field(default=25, validator=_positive)
     threads: int = attrs.field(default=0, validator=_at_least(0))
+    id: str = attrs.field(default="", kw_only=True)
+    physical: Bytes = attrs.field(default=Bytes(0), validator=_at_least(0), kw_only=True)
+    executor: str = attrs.field(default=THREAD, validator=is_executor, kw_only=True)
+    step_seconds: int = attrs.field(default=120, validator=_positive, kw_only=True)
+    load_seconds: int = attrs.field(default=1800, validator=_positive, kw_only=True)
+    driver: DriverConfig = attrs.field(default=DriverConfig(), kw_only=True)
+    margin: int = attrs.field(default=MARGIN_PERCENT, validator=_at_least(0), kw_only=True)
 
     @partition.default
     def _partition(self) -> Bytes:
@@ -91,16 +112,26 @@ class DeviceConfig:
             raise ValueError(
                 f"model is {self.model!r}, a device model, but backend is {self.backend!r}: only {MODELLED!r} has one"
             )
+        if self.margin != MARGIN_PERCENT and self.backend != ESTIMATED:
+            raise ValueError(f"margin is {self.margin}, but backend is {self.backend!r}: only {ESTIMATED!r} has one")
+        if self.driver.manifest and self.executor != PROCESS:
+            raise ValueError(
+                f"driver is set, but executor is {self.executor!r}: only the environment of a {PROCESS!r} gets one"
+            )
+
+    def under(self, backend: str) -> DeviceConfig:
+        """The same device under a backend, without the margin of another."""
+        return self if backend == self.backend else attrs.evolve(self, backend=backend, margin=MARGIN_PERCENT)
 
 
 @attrs.frozen
 class GenerationConfig:
     """The generation model and what it holds.
 
-    ``model`` is a path, ``smollm2`` or ``synthetic``; empty takes ``CORESIDENT_MODEL``, and the synthetic checkpoint
-    when that is not set. ``context`` caps the KV context in tokens; 0 is the model's own limit. ``sequences`` are KV
-    slots, ``chunk`` the prefill chunk, ``retained`` the bytes for retained prefixes. ``reuse``: ``exact`` reuses every
-    matched token, ``grid`` only whole chunks (bit-identical logits to a cold run).
+    ``model`` is a path, ``store:NAME``, ``smollm2`` or ``synthetic``; empty takes ``CORESIDENT_MODEL``, and the
+    synthetic checkpoint when that is not set. ``context`` caps the KV context in tokens; 0 is the model's own limit.
+    ``sequences`` are KV slots, ``chunk`` the prefill chunk, ``retained`` the bytes for retained prefixes. ``reuse``:
+    ``exact`` reuses every matched token, ``grid`` only whole chunks (bit-identical logits to a cold run).
     """
 
     model: str = ""
@@ -181,11 +212,17 @@ class PoliciesConfig:
 
 @attrs.frozen
 class LimitsConfig:
-    """Bounds of queues: open generation requests, open decisions, and messages waiting in one mailbox."""
+    """Bounds of queues: open generation requests, open decisions, and messages waiting in one mailbox.
+
+    ``restarts`` is how often, within ``restart_seconds``, a lost device is recovered without being asked; requests that
+    have shown nothing are then run again. With 0 they fail, and a person or the application retries or repairs.
+    """
 
     requests: int = attrs.field(default=64, validator=_positive)
     decisions: int = attrs.field(default=64, validator=_positive)
     mailbox: int = attrs.field(default=1024, validator=_positive)
+    restarts: int = attrs.field(default=0, validator=_at_least(0))
+    restart_seconds: int = attrs.field(default=60, validator=_positive)
 
 
 @attrs.frozen
@@ -197,6 +234,8 @@ class Config:
     decision: DecisionConfig | None = DecisionConfig()
     policies: PoliciesConfig = PoliciesConfig()
     limits: LimitsConfig = LimitsConfig()
+    store: StoreConfig = attrs.field(factory=StoreConfig)
+    host: HostConfig = attrs.field(factory=HostConfig)
 
 
 def on_device(config: Config, model: str) -> Config:
@@ -205,13 +244,8 @@ def on_device(config: Config, model: str) -> Config:
     A context cap that is more than the model's limit becomes that limit. Raises ``InvalidRequest`` for no such model.
     """
     device = load_device(model)
-    moved = attrs.evolve(
-        config.device,
-        backend=MODELLED,
-        model=model,
-        partition=Bytes(device.partition),
-        workspace=Bytes(device.workspace),
-    )
+    partition, workspace = Bytes(device.partition), Bytes(device.workspace)
+    moved = attrs.evolve(config.device.under(MODELLED), model=model, partition=partition, workspace=workspace)
     context = min(config.generation.context, device.context_limit)
     return attrs.evolve(config, device=moved, generation=attrs.evolve(config.generation, context=context))
 

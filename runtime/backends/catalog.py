@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -16,9 +17,14 @@ from ..models.tokenizer import AnyTokenizer
 from .contract import Backend
 from .device_file import load_device
 from .modelled import ModelledBackend, SleepingBackend
+from .verifying import verifying
 
-NAMES = ("reference", "modelled")
-PLANNED = ("mlx", "vulkan")
+if TYPE_CHECKING:
+    from .mlx.backend import MlxBackend
+    from .reference import ReferenceBackend
+
+NAMES = ("reference", "mlx", "modelled")
+PLANNED = ("vulkan",)
 
 
 @attrs.frozen
@@ -43,6 +49,7 @@ def availability() -> tuple[Availability, ...]:
     """Every backend name and its state on this machine; imports nothing heavy."""
     here = [
         Availability("reference", True, "NumPy on the CPU, the embedded default"),
+        _mlx_here(),
         Availability("modelled", True, "a cost model; computes nothing"),
     ]
     for name in PLANNED:
@@ -50,6 +57,15 @@ def availability() -> tuple[Availability, ...]:
         note = "its package is installed, but this version has no such backend" if found else "not in this version"
         here.append(Availability(name, False, note))
     return tuple(here)
+
+
+def _mlx_here() -> Availability:
+    from .mlx.library import INSTALL, missing
+
+    lacking = " and ".join(name.replace("_", "-") for name in missing())
+    if lacking:
+        return Availability("mlx", False, f"{lacking} not installed: {INSTALL}")
+    return Availability("mlx", True, "MLX with mlx-lm's models, on Apple's GPU; elsewhere on the CPU, which is slow")
 
 
 def open_backend(config: Config) -> Opened:
@@ -60,6 +76,8 @@ def open_backend(config: Config) -> Opened:
     name = config.device.backend
     if name == "reference":
         return _reference(config)
+    if name == "mlx":
+        return _mlx(config)
     if name == "modelled":
         return _modelled(config, SleepingBackend)
     raise InvalidRequest(f"device.backend is {name!r}: this version has {', '.join(NAMES)}", backend=name)
@@ -79,16 +97,44 @@ def open_virtual(config: Config, seed: int = 0) -> Opened:
 def _reference(config: Config) -> Opened:
     from .reference import ReferenceBackend
 
-    sources = {"generation": find_model(config.generation.model or None)}
-    if config.decision is not None and not config.decision.shares_weights:
-        sources["decision"] = find_model(config.decision.model)
-    backend = ReferenceBackend(sources, threads=config.device.threads or None)
+    sources = model_sources(config)
+    return _with_text(config, ReferenceBackend(sources, threads=config.device.threads or None), sources)
+
+
+def _mlx(config: Config) -> Opened:
+    from .mlx.library import require
+
+    require()
+    from .mlx.backend import MlxBackend
+    from .mlx.limits import MemoryPolicy
+    from .mlx.planning import check_partition, device_limits
+
+    check_partition(config.device.partition, device_limits())
+    sources = model_sources(config)
+    policy = MemoryPolicy(config.device.partition, config.device.workspace)
+    return _with_text(config, MlxBackend(sources, margin=config.device.margin, policy=policy), sources)
+
+
+def _with_text(config: Config, backend: ReferenceBackend | MlxBackend, sources: Mapping[str, ModelSource]) -> Opened:
+    """A backend that computes, with its models' text sides, and with the heads that the configuration asks for."""
     kits = {key: TextKit.of(source, backend.describe(key).digest) for key, source in sources.items()}
     if config.decision is None:
-        return Opened(backend, kits, {})
+        return Opened(verifying(backend, sources), kits, {})
     key = "generation" if config.decision.shares_weights else "decision"
     backend.add_heads(key, decision_heads(config, kits[key].tokenizer))
-    return Opened(backend, kits, backend.head_kinds(key))
+    return Opened(verifying(backend, sources), kits, backend.head_kinds(key))
+
+
+def model_sources(config: Config) -> dict[str, ModelSource]:
+    """Where the models of a configuration are, by key.
+
+    Raises ``ArtifactInvalid`` for one that is not there, or that nothing is selected for in the store.
+    """
+    device = config.device.backend
+    sources = {"generation": find_model(config.generation.model or None, store=config.store, device=device)}
+    if config.decision is not None and not config.decision.shares_weights:
+        sources["decision"] = find_model(config.decision.model, store=config.store, device=device)
+    return sources
 
 
 def _modelled(config: Config, kind: type[ModelledBackend], seed: int = 0) -> Opened:

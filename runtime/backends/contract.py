@@ -6,7 +6,8 @@ between two yields lies a segment. A generator that is not resumed keeps its act
 it frees them. Nothing may be left running outside a grant.
 
 A product's shape depends only on the row's own positions and the chunk, never on its neighbours or on
-timing, so results do not depend on what shared the device.
+timing, so results do not depend on what shared the device. The one exception is named by a feature: decision rows of
+one request that are evaluated side by side (:mod:`~coresident.runtime.backends.batched`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from numpy.typing import NDArray
 
 from ...actors.memory.plan import AllocationPlan
 from ...actors.work import PrefixFile, StepShape
+
+MARGIN_PERCENT = 10
+"""What goes on top of workspace charges that are estimates, unless it is configured."""
 
 
 @attrs.frozen

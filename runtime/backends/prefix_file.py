@@ -27,6 +27,7 @@ from .contract import Segment
 from .prefix_header import BLANK, LONGEST, Geometry, PrefixHeader, decode_head, token_bytes, token_hash
 
 SEGMENT_BYTES = 4 << 20
+_PART = ".part"
 Piece = NDArray[Any]
 
 
@@ -45,7 +46,7 @@ def write_prefix(
     folder, name = os.path.split(file.path)
     temporary: str | None = None
     try:
-        number, temporary = tempfile.mkstemp(prefix=f".{name[:64]}.", suffix=".part", dir=folder)
+        number, temporary = tempfile.mkstemp(prefix=_beginning(name, os.getpid()), suffix=_PART, dir=folder)
         with os.fdopen(number, "wb") as stream:
             digest = hashlib.sha256()
             for part in (header.encode(), token_bytes(file.tokens)):
@@ -96,6 +97,22 @@ def read_prefix(
             raise invalid(
                 file.path, "checksum", header.checksum, f"its content has {digest.hexdigest()}: it is damaged"
             )
+
+
+def remove_unfinished(path: str, process: int) -> None:
+    """Remove what a process that has ended had written of a prefix file; nothing there is no error."""
+    folder, name = os.path.split(path)
+    beginning = _beginning(name, process)
+    with suppress(OSError):
+        for found in os.listdir(folder):
+            # What has another dot is of a file whose name goes on with what looks like a process.
+            if found.startswith(beginning) and found.endswith(_PART) and "." not in found[len(beginning) : -len(_PART)]:
+                os.unlink(os.path.join(folder, found))
+
+
+def _beginning(name: str, process: int) -> str:
+    """How the names begin that a process writes under before it renames."""
+    return f".{name[:64]}.{process}."
 
 
 def look_into(path: str, launch: str, digest: str) -> PrefixFile:

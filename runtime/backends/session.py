@@ -22,7 +22,11 @@ Logits = NDArray[np.float32]
 
 
 class TeacherForced(Protocol):
-    """A backend with the feature ``teacher_forced_logits``."""
+    """A backend with the feature ``teacher_forced_logits``: for tests and oracles, never under a scheduler.
+
+    Nothing is charged for it and nothing bounds it: a chunk takes ``len(tokens) * vocabulary`` float32 values, and what
+    its layers need.
+    """
 
     def logits_all(self, model: str, role: str, slot: int, start: int, tokens: Sequence[int]) -> Logits: ...
 

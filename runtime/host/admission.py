@@ -117,6 +117,9 @@ def largest_steps(config: Config, backend: Backend, context: int, heads: tuple[s
             shapes.append(StepShape(StepKind.DECODE, plan.slots, 1, plan.context))
         if plan.decision_slots:
             tokens = min(plan.chunk, plan.decision_context)
+            if plan.decision_context > plan.context:
+                # An instruction is prefilled in chunks too; where it may be longer than a prompt, so is its last one.
+                shapes.append(StepShape(StepKind.PREFILL, 1, tokens, plan.decision_context))
             shapes.append(StepShape(StepKind.DECISION, plan.rows_per_slice, tokens, plan.decision_context))
         found += [LargestStep(model, shape, backend.charge(model, shape), config.device.workspace) for shape in shapes]
     return tuple(found)

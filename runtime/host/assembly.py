@@ -13,6 +13,7 @@ from ...actors.generation import GenerationActor
 from ...actors.supervisor import Supervisor
 from ..backends.contract import Backend, ModelDescription, PlanRequest
 from ..config import Config
+from ..models.stored import pinned
 from .admission import DECISION, GENERATION, Account, admit, plan_requests
 from .building import Facts, build, decision_model, facts_of
 
@@ -56,7 +57,7 @@ def assemble(config: Config, backend: Backend, head_kinds: Mapping[str, str]) ->
     facts = facts_of(config, backend, account, tuple(heads))
     actors = build(config, facts, heads, backend.charge)
     return Assembly(
-        config=config,
+        config=pinned(config, backend),
         backend=backend,
         account=account,
         models={model: backend.describe(model) for model in plans},

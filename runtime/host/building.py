@@ -20,7 +20,7 @@ from ...actors.memory.ledger import WORKSPACE, Ledger
 from ...actors.memory.plan import AllocationPlan
 from ...actors.scoring import DecisionSetup
 from ...actors.sequences import GenerationSetup
-from ...actors.supervisor import ModelSetup, Supervisor
+from ...actors.supervisor import ModelSetup, Restarts, Supervisor
 from ...actors.work import StepKind, StepShape
 from ...policies.catalog import resolve
 from ..backends.contract import Backend, PlanRequest
@@ -122,11 +122,12 @@ def build(config: Config, facts: Facts, heads: Mapping[str, str], charge: Charge
     setups = tuple(ModelSetup(m.key, tuple(m.accounts.items()), m.warmup_charge) for m in facts.models)
     decision = _decision(config, heads, charge)
     roles = (GENERATION,) if decision is None else (GENERATION, DECISION)
+    restarts = Restarts(config.limits.restarts, config.limits.restart_seconds * 1_000_000_000)
     return Actors(
         device=DeviceController(ledger, ordering, yield_ns=config.device.yield_ms * 1_000_000),
         generation=_generation(config, facts, charge),
         decision=decision,
-        supervisor=Supervisor(setups, facts.context, roles),
+        supervisor=Supervisor(setups, facts.context, roles, restarts=restarts),
     )
 
 
@@ -148,6 +149,7 @@ def _generation(config: Config, facts: Facts, charge: ChargeOf) -> GenerationAct
             reuse_grid=config.generation.chunk if config.generation.reuse == "grid" else 1,
             windows=model.windows,
             retained_block=model.retained_block,
+            reruns=_reruns(config),
         )
     )
 
@@ -168,5 +170,11 @@ def _decision(config: Config, heads: Mapping[str, str], charge: ChargeOf) -> Dec
             heads=heads,
             charge=partial(charge, model),
             abstention=resolve("abstention", policy.name, **policy.parameters),
+            reruns=_reruns(config),
         )
     )
+
+
+def _reruns(config: Config) -> int:
+    """Once, where the device comes back by itself: a request that loses it twice is likely the reason."""
+    return 1 if config.limits.restarts else 0

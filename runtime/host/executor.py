@@ -1,9 +1,10 @@
-"""The device executor: one thread that owns one device and runs one grant at a time.
+"""Executors: what hosts ask to run grants, and the thread that owns one device and runs one grant at a time.
 
-Everything that touches the backend after planning runs on this thread. Commands are taken in order; the yield flag of
-the running grant is looked at after every segment. Outcomes go back through ``post(actor, message)``, which must be
-safe to call from this thread; housekeeping that fails is logged, as at the end nobody may be left to hear of it, and
-makes the supervisor hear of a fault.
+A host knows its executor as :class:`Executor`: a thread of its own process (``threaded``) or a child process
+(``process``), in which the same thread does the same. Everything that touches the backend after planning runs on this
+thread. Commands are taken in order; the yield flag of the running grant is looked at after every segment. Outcomes go
+back through ``post(actor, message)``, which must be safe to call from this thread; housekeeping that fails is logged,
+as at the end nobody may be left to hear of it, and makes the supervisor hear of a fault.
 """
 
 from __future__ import annotations
@@ -11,33 +12,97 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from queue import SimpleQueue
+from typing import Protocol, TypeAlias
 
 import attrs
-import structlog
 
 from ...actors.errors import BackendFault, CoresidentError, DeviceLost
 from ...actors.messages import DeviceFault, Failed, Finished, GrantEnded, Message, Suspended, Withdrawn
 from ...actors.work import Grant, Measured
-from ..backends.contract import Backend, PlanRequest, Segment
-from .steps import Run, Streams
+from ..backends.contract import Backend, PlanRequest, Sampler, Segment
+from ..logged import Logged, complain
+from .steps import Run, Streams, Takers
 
-_log = structlog.get_logger("coresident")
 DEVICE_THREAD = "coresident-device"
+Post: TypeAlias = Callable[[str, Message], None]
+Outcome: TypeAlias = Finished | Suspended | Withdrawn | Failed
+
+
+@attrs.frozen
+class ExecutorStatistics:
+    """``kind`` is ``thread`` or ``process``; ``pid`` that of the process that has the device, ``None`` without one.
+
+    ``starts`` counts how often a thread or a process was started; ``alive`` is whether it can run a step now.
+    """
+
+    kind: str
+    pid: int | None
+    alive: bool
+    starts: int
+
+
+class Executor(Protocol):
+    """Runs grants for a host. All methods are for the host's thread, and none of them waits.
+
+    Each grant ends in one ``GrantEnded`` to the device actor, whatever happens to what runs it.
+    """
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Started inside; afterwards everything has ended, in bounded time."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether a step can be run at this moment; false as soon as it is false."""
+        ...
+
+    def statistics(self) -> ExecutorStatistics: ...
+
+    def check_sampler(self, sampler: Sampler) -> None:
+        """Raises ``InvalidRequest`` for a sampler that can't run where the steps run."""
+        ...
+
+    def run(self, grant: Grant) -> None:
+        """Run a step, or go on with a suspended one."""
+        ...
+
+    def ask_yield(self, grant: int, give_up: bool) -> None:
+        """Raise the flag of a grant; one that has ended is no error."""
+        ...
+
+    def drop_suspended(self, step: str) -> None:
+        """Free a suspended run."""
+        ...
+
+    def drop_retained(self, model: str, handle: int) -> None:
+        """Free retained storage."""
+        ...
+
+    def unload(self, model: str) -> None:
+        """Free a model."""
+        ...
+
+
+ExecutorFactory: TypeAlias = Callable[[Streams, Post, Callable[[], int]], Executor]
 
 
 @attrs.define
-class _Flags:
-    """Set by the host, read by the thread after each segment."""
+class Flags:
+    """Set by the host, read by the thread after each segment; ``run`` is what the grant runs, once it does."""
 
     yield_asked: bool = False
     give_up: bool = False
+    run: Run | None = None
 
 
-def as_failure(error: Exception) -> Failed:
-    """A backend's exception as a typed outcome; only a lost device is sticky."""
+def as_failure(error: Exception, shown: tuple[str, ...] = ()) -> Failed:
+    """A backend's exception as a typed outcome; only a lost device is sticky. ``shown`` had tokens of the step."""
+    if isinstance(error, DeviceLost):
+        return Failed(error, True, shown)
     if isinstance(error, CoresidentError):
-        return Failed(error, sticky=isinstance(error, DeviceLost))
+        return Failed(error)
     fault = BackendFault(f"the step raised {type(error).__name__}: {error}")
     fault.__cause__ = error
     return Failed(fault)
@@ -49,9 +114,9 @@ class DeviceExecutor:
     def __init__(
         self,
         backend: Backend,
-        streams: Streams,
+        streams: Takers,
         plans: Mapping[str, PlanRequest],
-        post: Callable[[str, Message], None],
+        post: Post,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._backend = backend
@@ -60,7 +125,7 @@ class DeviceExecutor:
         self._post = post
         self._clock = clock
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._flags: dict[int, _Flags] = {}
+        self._flags: dict[int, Flags] = {}
         self._suspended: dict[str, Run] = {}
         self._thread = threading.Thread(target=self._work, name=DEVICE_THREAD, daemon=True)
 
@@ -70,15 +135,30 @@ class DeviceExecutor:
 
     def stop(self) -> None:
         """End the thread after the commands already given and wait for it, at most for the running segment."""
-        for flags in list(self._flags.values()):
-            flags.give_up = flags.yield_asked = True
-        self._commands.put(None)
+        self.finish()
         if self._thread.is_alive():
             self._thread.join()
 
+    @property
+    def left_behind(self) -> threading.Thread | None:
+        """The thread, where it runs on though it was told to end."""
+        return self._thread if self._thread.is_alive() else None
+
+    def end_within(self, seconds: float) -> bool:
+        """Let the thread end, and wait for it that long. Whether it has ended."""
+        self.finish()
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def finish(self) -> None:
+        """Let the thread end after the commands already given."""
+        for flags in list(self._flags.values()):
+            flags.give_up = flags.yield_asked = True
+        self._commands.put(None)
+
     def run(self, grant: Grant) -> None:
         """Run a step, or go on with a suspended one; ends in one ``GrantEnded``."""
-        flags = self._flags[grant.grant] = _Flags()
+        flags = self._flags[grant.grant] = Flags()
         self._commands.put(lambda: self._run(grant, flags))
 
     def ask_yield(self, grant: int, give_up: bool) -> None:
@@ -107,25 +187,31 @@ class DeviceExecutor:
             try:
                 command()
             except Exception as error:
-                _log.error("device.housekeeping_failed", error=repr(error))
+                complain(Logged.HOUSEKEEPING_FAILED, error=repr(error))
                 self._post("supervisor", DeviceFault(as_failure(error).error))
         for run in self._suspended.values():
             run.close()
         self._suspended.clear()
 
-    def _run(self, grant: Grant, flags: _Flags) -> None:
-        outcome: Finished | Suspended | Withdrawn | Failed
+    def _run(self, grant: Grant, flags: Flags) -> None:
+        outcome: Outcome
         try:
             outcome = self._advance(grant, flags)
         except Exception as error:
             outcome = as_failure(error)
-        self._flags.pop(grant.grant, None)
-        self._post("device", GrantEnded(grant.grant, outcome))
+        self._end(grant.grant, outcome)
 
-    def _advance(self, grant: Grant, flags: _Flags) -> Finished | Suspended | Withdrawn:
+    def _end(self, grant: int, outcome: Outcome) -> bool:
+        """Say how a grant ended, once: also from another thread, for one that hangs here. Whether it had not ended."""
+        ours = self._flags.pop(grant, None) is not None
+        if ours:
+            self._post("device", GrantEnded(grant, outcome))
+        return ours
+
+    def _advance(self, grant: Grant, flags: Flags) -> Finished | Suspended | Withdrawn:
         """Segments until the end or a yield; whatever is not suspended is closed."""
         name = grant.step.step
-        run = self._suspended.pop(name) if grant.resumed else self._begin(grant)
+        run = flags.run = self._suspended.pop(name) if grant.resumed else self._begin(grant)
         meter = Meter(run, self._clock)
         keep = False
         try:

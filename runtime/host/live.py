@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from ...actors.effects import Report
-from ...actors.errors import Closed, CoresidentError, InvalidRequest
+from ...actors.errors import Closed, CoresidentError, DeviceLost, InvalidRequest
 from ...actors.events import ReadinessChanged
 from ...actors.messages import (
     Cancel,
@@ -30,7 +30,10 @@ from ...actors.queue import DeviceStatistics
 from ...actors.scoring import DecisionStatistics
 from ...actors.sequences import GenerationStatistics
 from ...actors.supervisor import RECOVERIES, Readiness
+from .artifacts import Holding
 from .assembly import DECISION, GENERATION, Assembly
+from .executor import DeviceExecutor, ExecutorFactory, ExecutorStatistics
+from .executors import executor_factory
 from .groups import raise_only
 from .nursery import Listener, NurseryHost
 from .observers import Delivery, Observer
@@ -39,12 +42,13 @@ from .steps import Stream
 
 @attrs.frozen
 class Statistics:
-    """Everything countable, frozen: the device with its ledger, both roles, readiness, and open streams."""
+    """Everything countable, frozen: the device with its ledger, both roles, readiness, executor, and open streams."""
 
     device: DeviceStatistics
     generation: GenerationStatistics
     decision: DecisionStatistics | None
     readiness: Readiness
+    executor: ExecutorStatistics
     streams: int
 
 
@@ -86,11 +90,11 @@ class LiveRuntime:
     def generate(self, message: SubmitGeneration, stream: Stream, listener: Listener) -> None:
         """Submit a generation request.
 
-        Raises ``Overloaded``, ``Closed``, or ``InvalidRequest`` for the id of an open request; other refusals come as
-        an event.
+        Raises ``Overloaded``, ``Closed``, or ``InvalidRequest`` for the id of an open request or a sampler that can't
+        run in a worker process; other refusals come as an event.
         """
         self._check_new(message.request)
-        self.host.streams.open(message.request, stream)
+        self.host.open_stream(message.request, stream)
         self._submit(GENERATION, message, listener)
 
     def decide(self, message: SubmitDecision, listener: Listener) -> None:
@@ -147,8 +151,12 @@ class LiveRuntime:
         self.host.streams.close(request)
 
     def readiness(self) -> Readiness:
-        """The supervisor's view of this moment."""
-        return self.assembly.supervisor.readiness()
+        """The supervisor's view of this moment, or the next one when the device died and it has not heard of that."""
+        now = self.assembly.supervisor.readiness()
+        if not now.ready or self.host.executor.alive:
+            return now
+        error = DeviceLost("what runs the steps has just ended, or hangs; a retry or a repair starts it again")
+        return Readiness(now.revision + 1, "faulted", 0, (), error)
 
     def statistics(self) -> Statistics:
         """A frozen view of everything."""
@@ -158,6 +166,7 @@ class LiveRuntime:
             generation=assembly.generation.statistics(),
             decision=assembly.decision.statistics() if assembly.decision else None,
             readiness=self.readiness(),
+            executor=self.host.executor.statistics(),
             streams=len(self.host.streams),
         )
 
@@ -166,12 +175,10 @@ class LiveRuntime:
 
         Raises ``InvalidRequest`` when the action is not open now, and the fault again when it persists.
         """
-        now = self.readiness()
+        while (now := self.readiness()).state == "faulted" and not now.actions:
+            await self._watch.changed.wait()
         if action not in RECOVERIES or action not in now.actions:
-            raise InvalidRequest(
-                f"{action} is not open while {now.state}: open are {', '.join(now.actions) or 'no actions'}",
-                action=action,
-            )
+            raise InvalidRequest(_why_not(action, now), action=action)
         changed = self._watch.changed
         self.host.send("supervisor", Recover(action))
         await changed.wait()
@@ -186,17 +193,36 @@ class LiveRuntime:
         return now
 
 
+def _why_not(action: str, now: Readiness) -> str:
+    if action not in RECOVERIES:
+        return f"there is no way back named {action!r}: use {' or '.join(RECOVERIES)}"
+    advice = {"ready": "go on", "closing": "open another one", "closed": "open another one"}
+    what_to_do = advice.get(now.state, "wait until it is ready")
+    return f"there is nothing to {action}: the scheduler is {now.state}; {what_to_do}"
+
+
 @asynccontextmanager
-async def open_live(assembly: Assembly, observers: Iterable[Observer] = ()) -> AsyncIterator[LiveRuntime]:
+async def open_live(
+    assembly: Assembly, observers: Iterable[Observer] = (), executor: ExecutorFactory | None = None
+) -> AsyncIterator[LiveRuntime]:
     """Run the assembly's actors; ready inside, everything ended and every byte returned afterwards.
 
-    Raises the fault that kept it from becoming ready. What is raised inside comes out as itself.
+    ``executor`` makes what runs the steps; without one, the configuration says which.
+
+    The partition is registered and the models are leased before, and until, anything is on the device.
+
+    Raises ``BudgetExceeded`` where the physical device has no room for the partition beside the others, and the fault
+    that kept it from becoming ready. What is raised inside comes out as itself.
     """
     watch = _ReadinessWatch()
-    host = NurseryHost(assembly.actors, assembly.backend, assembly.plans, assembly.config.limits.mailbox, observers)
+    make = executor or executor_factory(assembly)
+    host = NurseryHost(assembly.actors, make, assembly.config.limits.mailbox, observers)
     host.observers.add(watch, tokens=False)
+    holding = Holding(lambda: host.executor.statistics().pid)
+    host.observers.add(holding.watch, tokens=False)
     runtime = LiveRuntime(assembly, host, watch)
     try:
+        await trio.to_thread.run_sync(holding.take, assembly)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(host.run)
             try:
@@ -207,3 +233,5 @@ async def open_live(assembly: Assembly, observers: Iterable[Observer] = ()) -> A
                 host.close()
     except BaseExceptionGroup as group:
         raise_only(group)
+    finally:
+        holding.release(host.executor.left_behind if isinstance(host.executor, DeviceExecutor) else None)

@@ -1,4 +1,4 @@
-"""The nursery host: a Trio task and a bounded mailbox for each actor, one executor thread, timers.
+"""The nursery host: a Trio task and a bounded mailbox for each actor, one executor, timers.
 
 A mailbox stamps each message with its order and time when the actor takes it; observers see every delivery, so the run
 can be audited afterwards. Clients may only fill a mailbox up to its bound; actors answer each other above it, which is
@@ -8,9 +8,11 @@ bounded by the open requests.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeAlias
 
+import attrs
 import trio
 
 from ...actors.effects import (
@@ -30,12 +32,12 @@ from ...actors.effects import (
 )
 from ...actors.errors import Closed, Overloaded
 from ...actors.events import Refused, RequestEvent
-from ...actors.messages import Close, Message
-from ..backends.contract import Backend, PlanRequest
-from .executor import DeviceExecutor
+from ...actors.messages import Close, Failed, GrantEnded, Message
+from ...actors.work import Grant
+from .executor import Executor, ExecutorFactory
 from .groups import raise_only
 from .observers import Delivery, Observer, Observers
-from .steps import Streams
+from .steps import Stream, Streams
 
 Listener: TypeAlias = Callable[[RequestEvent, int], None]
 _BETWEEN_ACTORS = 65536
@@ -47,8 +49,7 @@ class NurseryHost:
     def __init__(
         self,
         actors: Iterable[Actor],
-        backend: Backend,
-        plans: Mapping[str, PlanRequest],
+        make_executor: ExecutorFactory,
         mailbox: int = 1024,
         observers: Iterable[Observer] = (),
         clock: Callable[[], int] = time.monotonic_ns,
@@ -59,35 +60,49 @@ class NurseryHost:
         self._actors = {actor.name: actor for actor in actors}
         self._bound = mailbox
         self._channels = {name: trio.open_memory_channel[Message](mailbox + _BETWEEN_ACTORS) for name in self._actors}
-        self._executor = DeviceExecutor(backend, self.streams, plans, self._post, clock)
+        self.executor: Executor = make_executor(self.streams, self._post, clock)
         self._listeners: dict[str, Listener] = {}
         self._timers: dict[str, trio.CancelScope] = {}
         self._delivered = 0
+        self._granted: Grant | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._nursery: trio.Nursery | None = None
         self._stopped = False
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Run until the supervisor has closed everything, also when cancelled: ``close`` is what ends a host.
 
-        The end is bounded by one segment of the step that runs. The executor's thread ends before this returns. What an
+        The end is bounded by one segment of the step that runs. The executor has ended before this returns. What an
         actor or a listener raises is a defect that ends the host; it comes out as itself.
         """
         self._token = trio.lowlevel.current_trio_token()
-        self._executor.start()
         try:
             with trio.CancelScope(shield=True):
-                async with trio.open_nursery() as nursery:
-                    self._nursery = nursery
-                    for name in self._actors:
-                        nursery.start_soon(self._serve, name)
+                async with self.executor.running():
+                    await self._serve_all()
+        except BaseExceptionGroup as group:
+            raise_only(group)
+        finally:
+            self._stopped = True
+            self._end_listeners()
+
+    async def _serve_all(self) -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                for name in self._actors:
+                    nursery.start_soon(self._serve, name)
         except BaseExceptionGroup as group:
             raise_only(group)
         finally:
             self._stopped = True
             self._nursery = None
-            self._executor.stop()
-            self._end_listeners()
+
+    def open_stream(self, request: str, stream: Stream) -> None:
+        """Take tokens for a request. Raises ``InvalidRequest`` for a sampler that can't run where the steps run."""
+        self.executor.check_sampler(stream.sampler)
+        self.streams.open(request, stream)
 
     def send(self, to: str, message: Message) -> None:
         """A client's message. Raises ``Overloaded`` when the mailbox is full, ``Closed`` when the host has ended."""
@@ -155,9 +170,10 @@ class NurseryHost:
             case Send(to, message):
                 self._put(to, message)
             case RunGrant(grant):
-                self._executor.run(grant)
+                self._granted = grant
+                self.executor.run(grant)
             case AskYield(grant, give_up):
-                self._executor.ask_yield(grant, give_up)
+                self.executor.ask_yield(grant, give_up)
             case Notify(event):
                 listener = self._listeners.get(event.request)
                 if listener is not None:
@@ -167,11 +183,11 @@ class NurseryHost:
             case CancelTimer(key):
                 self._cancel_timer(key)
             case DropSuspended(step):
-                self._executor.drop_suspended(step)
+                self.executor.drop_suspended(step)
             case DropRetained(model, handle):
-                self._executor.drop_retained(model, handle)
+                self.executor.drop_retained(model, handle)
             case UnloadModel(model):
-                self._executor.unload(model)
+                self.executor.unload(model)
             case Stop():
                 self._stop()
             case Report():
@@ -189,14 +205,18 @@ class NurseryHost:
         self._channels[to][0].send_nowait(message)
 
     def _token_made(self, request: str, index: int) -> None:
-        """From the executor's thread: waking the Trio thread takes time from the step, so only for who listens."""
+        """Often from the executor's thread: waking Trio's takes time from the step, so only for who listens."""
         if self.observers.want_tokens:
             at = self.clock()
             self.call(lambda: self.observers.token(request, index, at))
 
     def _post(self, to: str, message: Message) -> None:
-        """From the executor's thread."""
-        self.call(lambda: self.send_anyway(to, message))
+        """From the executor, on any thread. When a step took its device along, what it had shown counts."""
+        grant = self._granted
+        if grant is not None and isinstance(message, GrantEnded) and isinstance(message.outcome, Failed):
+            outcome = attrs.evolve(message.outcome, shown=self.streams.shown(grant.step))
+            message = GrantEnded(message.grant, outcome if outcome.sticky else message.outcome)
+        self.call(partial(self.send_anyway, to, message))
 
     def _end_listeners(self) -> None:
         """Whoever still listens is told; after an orderly end nobody does."""

@@ -7,8 +7,8 @@ segment and its end; a suspended chunk is a run that nobody advances. Request-bo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 import attrs
 
@@ -30,9 +30,10 @@ from ...actors.work import (
     StoreWork,
     WarmupWork,
 )
+from ..backends.batched import score_rows
 from ..backends.contract import Backend, DecodeInput, PlanRequest, Sampled, Sampler, Segment, Workspace
+from ..backends.verifying import ask_repair
 
-_T = TypeVar("_T")
 Stop: TypeAlias = str | CoresidentError
 OnToken: TypeAlias = Callable[[str, Sampled], Stop | None]
 
@@ -74,6 +75,18 @@ class _Line:
         return DecodeInput(row.slot, row.position + len(tokens), tokens[-1] if tokens else row.token)
 
 
+class Takers(Protocol):
+    """Where a run finds its samplers and leaves its tokens: :class:`Streams`, or their far end in a worker."""
+
+    def sampler(self, request: str) -> Sampler:
+        """The sampler of a request. Raises ``BackendFault`` when its client is gone."""
+        ...
+
+    def take(self, rows: Sequence[tuple[str, Sampled]]) -> list[Stop | None]:
+        """Hand a step's tokens to their requests; for each why its sequence stops here, or ``None``."""
+        ...
+
+
 class Streams:
     """Streams of open requests, by id. ``notice(request, index)`` is told of every token, where the step runs."""
 
@@ -92,12 +105,24 @@ class Streams:
         """The sampler of a request. Raises ``BackendFault`` when its client is gone."""
         return self._get(request).sampler
 
-    def take(self, request: str, sampled: Sampled) -> Stop | None:
-        """Hand a token to its request; why the sequence stops here, or ``None``."""
+    def is_open(self, request: str) -> bool:
+        return request in self._streams
+
+    def take(self, rows: Sequence[tuple[str, Sampled]]) -> list[Stop | None]:
+        """Hand a step's tokens to their requests, in order; for each why its sequence stops here, or ``None``."""
+        return [self._take(request, sampled) for request, sampled in rows]
+
+    def _take(self, request: str, sampled: Sampled) -> Stop | None:
         stream = self._get(request)
         index, stream.count = stream.count, stream.count + 1
         self._notice(request, index)
         return stream.on_token(request, sampled)
+
+    def shown(self, step: StepRequest) -> tuple[str, ...]:
+        """Those requests of a step that have taken tokens."""
+        rows = step.work.rows if isinstance(step.work, DecodeWork) else ()
+        requests = dict.fromkeys((step.request, *(row.request for row in rows)))
+        return tuple(request for request in requests if request in self._streams and self._streams[request].count)
 
     def _get(self, request: str) -> _Opened:
         try:
@@ -112,11 +137,12 @@ class Streams:
 class Run:
     """One step on its way. Iterate ``segments``; afterwards ``result`` is set. Close it to free its workspace."""
 
-    def __init__(self, backend: Backend, streams: Streams, plans: Mapping[str, PlanRequest], step: StepRequest) -> None:
+    def __init__(self, backend: Backend, streams: Takers, plans: Mapping[str, PlanRequest], step: StepRequest) -> None:
         self.step = step
         self.device_ns = 0
         self.result = StepResult()
         self.stop_early = False
+        self.abandoned = False
         self._backend = backend
         self._streams = streams
         self._plans = plans
@@ -147,7 +173,8 @@ class Run:
                 return self._prefill(work)
             case DecisionWork() as work:
                 return self._decide(work)
-            case LoadWork(model=model, weights=weights):
+            case LoadWork(model=model, weights=weights) as work:
+                ask_repair(backend, model, work.repair)
                 return backend.load(model, self._plans[model], weights)
             case WarmupWork(model=model):
                 return backend.warm(model, space)
@@ -174,7 +201,7 @@ class Run:
             sampler,
         )
         if sampled is not None:
-            stop = self._streams.take(work.request, sampled)
+            (stop,) = self._take([(work.request, sampled)])
             self.result = StepResult(rows=(_row(work.request, [sampled.token], stop),))
 
     def _decode(self, work: DecodeWork) -> Generator[Segment, None, None]:
@@ -188,16 +215,21 @@ class Run:
             chosen = yield from self._backend.decode(self._workspace, work.model, inputs, samplers)
             for line, sampled in zip(going, chosen, strict=True):
                 line.tokens.append(sampled.token)
-                line.stop = self._streams.take(line.row.request, sampled)
+            stops = self._take([(line.row.request, one) for line, one in zip(going, chosen, strict=True)])
+            for line, stop in zip(going, stops, strict=True):
+                line.stop = stop
             going = [line for line in going if line.stop is None and len(line.tokens) < line.row.limit]
         self.result = StepResult(tuple([_row(line.row.request, line.tokens, line.stop) for line in lines]))
 
+    def _take(self, rows: Sequence[tuple[str, Sampled]]) -> list[Stop | None]:
+        """A step that ended as failed while it hung may come back: its requests have had their end, or run again."""
+        if self.abandoned:
+            raise BackendFault(f"step {self.step.step} was given up: its tokens go nowhere")
+        return self._streams.take(rows)
+
     def _decide(self, work: DecisionWork) -> Generator[Segment, None, None]:
-        scores: list[RowScores] = []
-        for row in work.rows:
-            segments = self._backend.score(self._workspace, work.model, row.slot, row.start, row.tokens, work.heads)
-            values = yield from segments if row is work.rows[-1] else _not_last(segments)
-            scores.append(RowScores(row.index, values))
+        values = yield from score_rows(self._backend, self._workspace, work.model, work.rows, work.heads)
+        scores = [RowScores(row.index, row_values) for row, row_values in zip(work.rows, values, strict=True)]
         self.result = StepResult(scores=tuple(scores))
 
 
@@ -205,14 +237,3 @@ def _row(request: str, tokens: list[int], stop: Stop | None) -> RowResult:
     if isinstance(stop, CoresidentError):
         return RowResult(request, tuple(tokens), "text_failed", stop)
     return RowResult(request, tuple(tokens), stop)
-
-
-def _not_last(segments: Generator[Segment, None, _T]) -> Generator[Segment, None, _T]:
-    """The same segments of a part that is followed by another: none of them is the step's last."""
-    while True:
-        try:
-            segment = next(segments)
-        except StopIteration as end:
-            value: _T = end.value
-            return value
-        yield attrs.evolve(segment, last=False)

@@ -65,7 +65,7 @@ class VirtualDevice:
                 else Run(self._backend, self._streams, self._plans, grant.step)
             )
         except Exception as error:
-            self._ended(GrantEnded(grant.grant, as_failure(error)))
+            self._ended(GrantEnded(grant.grant, as_failure(error, self._streams.shown(grant.step))))
             return
         self._running = running = _Running(grant, run, Meter(run, self._clock))
         gap_ns = self._backend.capabilities.gap_ns
@@ -117,7 +117,7 @@ class VirtualDevice:
             running.meter.end()
             self._finish(running, Finished(running.run.result, running.meter.measured()))
         except Exception as error:
-            self._finish(running, as_failure(error))
+            self._finish(running, as_failure(error, self._streams.shown(running.grant.step)))
         else:
             running.segment, self.ends_at = segment, self._clock() + segment.device_ns
 

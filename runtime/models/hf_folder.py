@@ -52,7 +52,7 @@ def open_folder(folder: Path) -> Checkpoint:
     """
     settings = read_json(folder / "config.json")
     config = read_config(settings, str(folder / "config.json"))
-    shards = _shards(folder)
+    shards = weight_files(folder)
     found: dict[str, Tensor] = {}
     for shard in shards:
         for name, tensor in _tensors(shard).items():
@@ -68,8 +68,8 @@ def open_folder(folder: Path) -> Checkpoint:
         label=f"{folder.name} ({config.architecture}, {stored}, safetensors)",
         config=config,
         tensors=tensors,
-        stop_tokens=_stop_tokens(folder, settings, config.vocabulary),
-        digest=_digest(folder, shards),
+        stop_tokens=stop_tokens(folder, settings, config.vocabulary),
+        digest=folder_digest(folder, shards),
         interleaved=False,
         path=str(folder),
         metadata=settings,
@@ -91,7 +91,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _shards(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
     """The weight files: those that the index names, or the single one."""
     if not (folder / INDEX).is_file():
         if not (folder / SINGLE).is_file():
@@ -155,7 +155,7 @@ def _our_name(name: str) -> str:
     return name
 
 
-def _stop_tokens(folder: Path, settings: Mapping[str, Any], vocabulary: int) -> tuple[int, ...]:
+def stop_tokens(folder: Path, settings: Mapping[str, Any], vocabulary: int) -> tuple[int, ...]:
     """``eos_token_id`` of generation_config.json where there is one, else of config.json; one id or a list."""
     generation = folder / "generation_config.json"
     source = read_json(generation) if generation.is_file() else settings
@@ -167,7 +167,8 @@ def _stop_tokens(folder: Path, settings: Mapping[str, Any], vocabulary: int) -> 
     return tuple(dict.fromkeys(ids))
 
 
-def _digest(folder: Path, shards: list[Path]) -> str:
+def folder_digest(folder: Path, shards: list[Path]) -> str:
+    """SHA-256 over the digests of config.json and of every weight file with its name."""
     digest = hashlib.sha256(file_digest(folder / "config.json").encode())
     for shard in shards:
         digest.update(shard.name.encode() + file_digest(shard).encode())

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from coresident.runtime.backends.catalog import open_backend
+from coresident.actors.errors import InvalidRequest
+from coresident.actors.work import StepKind, StepShape
+from coresident.runtime.backends.catalog import availability, open_backend
+from coresident.runtime.backends.mlx import library
 from coresident.runtime.models.locate import ModelSource
 
+from support.backends import needs
 from support.live import config
 
 
@@ -20,3 +24,42 @@ def test_a_model_file_is_opened_and_hashed_once(monkeypatch, decision, files):
     assert opened.heads
     assert tuple(opened.heads) == opened.backend.describe(key).heads
     assert len(counted) == files
+
+
+def test_without_its_packages_mlx_says_what_to_install_and_nothing_else_changes(monkeypatch):
+    here = {each.name: each for each in availability()}
+    monkeypatch.setattr(library, "missing", lambda: ("mlx", "mlx_lm"))
+    without = {each.name: each for each in availability()}
+    assert (without["mlx"].available, without["mlx"].note) == (
+        False,
+        "mlx and mlx-lm not installed: pip install 'coresident[mlx]'",
+    )
+    assert {name: each for name, each in without.items() if name != "mlx"} == {
+        name: each for name, each in here.items() if name != "mlx"
+    }
+    with pytest.raises(InvalidRequest, match=r"needs mlx and mlx-lm, not installed here: pip install 'cores.*mlx"):
+        open_backend(config(device={"backend": "mlx"}))
+    assert open_backend(config()).backend.name == "reference"
+
+
+def test_mlx_opens_when_it_is_configured():
+    needs("mlx")
+    assert {each.name: each.available for each in availability()}["mlx"]
+    opened = open_backend(config(device={"backend": "mlx"}))
+    assert opened.backend.name == "mlx"
+    assert opened.backend.describe("generation").heads == tuple(opened.heads) != ()
+
+
+def test_a_backend_that_does_not_exist_is_refused_with_those_that_do():
+    with pytest.raises(InvalidRequest, match="'cuda': this version has reference, mlx, modelled"):
+        open_backend(config(device={"backend": "cuda"}))
+
+
+def test_the_margin_of_mlx_is_configured():
+    needs("mlx")
+    shape = StepShape(StepKind.PREFILL, 1, 16, 64)
+    charges = []
+    for margin in (0, 50):
+        backend = open_backend(config(device={"backend": "mlx", "margin": margin})).backend
+        charges.append(backend.charge("generation", shape))
+    assert abs(charges[1] - 1.5 * charges[0]) < 0.01 * charges[0]

@@ -13,13 +13,15 @@ from coresident.runtime.config import (
     Config,
     DecisionConfig,
     DeviceConfig,
+    DriverConfig,
     GenerationConfig,
+    HostConfig,
     LimitsConfig,
     PoliciesConfig,
     PolicyConfig,
+    StoreConfig,
     VerbalizerConfig,
     load_config,
-    parse_bytes,
     structure,
 )
 
@@ -33,6 +35,13 @@ partition = "1.5 GiB"
 workspace = 1048576
 yield_ms = 10
 threads = 2
+id = "card"
+physical = "8 GiB"
+executor = "process"
+step_seconds = 9
+load_seconds = 90
+margin = 10
+driver = { manifest = "icd.json", versions = { api_version = "1.3.274" } }
 
 [generation]
 model = "smollm2"
@@ -66,6 +75,18 @@ preparation = "never"
 requests = 5
 decisions = 6
 mailbox = 7
+restarts = 8
+restart_seconds = 30
+
+[store]
+path = "models"
+keys = ["ours.pub"]
+device = "card"
+seed = "packaged"
+
+[host]
+registry = "required"
+folder = "run"
 """
 
 
@@ -76,7 +97,19 @@ def test_every_key_is_read(tmp_path):
         load_config(path)
         == load_config(str(path))
         == Config(
-            DeviceConfig("modelled", 3 * 2**29, 2**20, 10, 2),
+            DeviceConfig(
+                "modelled",
+                3 * 2**29,
+                2**20,
+                10,
+                2,
+                id="card",
+                physical=2**33,
+                executor="process",
+                step_seconds=9,
+                load_seconds=90,
+                driver=DriverConfig("icd.json", {"api_version": "1.3.274"}),
+            ),
             GenerationConfig("smollm2", 4096, 3, 128, 100_000_000, "grid"),
             DecisionConfig(
                 "synthetic", 512, 4, 16, "heads.safetensors", (VerbalizerConfig("food", "choice", ("Yes",), ()),)
@@ -88,7 +121,9 @@ def test_every_key_is_read(tmp_path):
                 PolicyConfig("mine:abstain", {"name": "x"}),
                 PolicyConfig("never"),
             ),
-            LimitsConfig(5, 6, 7),
+            LimitsConfig(5, 6, 7, 8, 30),
+            StoreConfig("models", ("ours.pub",), "card", "packaged"),
+            HostConfig("required", "run"),
         )
     )
 
@@ -117,38 +152,9 @@ def test_there_is_a_way_to_have_no_decision_model():
 
 
 @pytest.mark.parametrize(
-    ("value", "size"),
-    [
-        (7, 7),
-        ("7", 7),
-        ("7 B", 7),
-        ("7b", 7),
-        ("2KB", 2000),
-        ("2 kib", 2048),
-        (" 1.5 MiB ", 3 * 2**19),
-        ("1 MB", 10**6),
-        ("3 GB", 3 * 10**9),
-        ("3 GiB", 3 * 2**30),
-        ("2 TB", 2 * 10**12),
-        ("0.5 TiB", 2**39),
-    ],
-)
-def test_sizes(value, size):
-    assert parse_bytes(value) == size
-
-
-@pytest.mark.parametrize(
-    "value", ["", "MiB", "1 XB", "-1", "1e9", "nan", "1 2", "1,5 GB", 1.5, True, None, [1], "0x10"]
-)
-def test_what_is_no_size(value):
-    with pytest.raises(ValueError, match="is not a size: give bytes, or a number with a unit"):
-        parse_bytes(value)
-
-
-@pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"devices": {}}, "unknown keys devices; known are device, generation, decision, policies, limits @ here$"),
+        ({"devices": {}}, "unknown keys devices; known are device, generation, .*, limits, store, host @ here$"),
         ({"device": {"b": 1, "a": 1}}, "unknown keys a, b; known are backend, .* @ here.device$"),
         ({"generation": {"ctx": 1}}, "unknown keys ctx; .* @ here.generation$"),
         ({"decision": {"rows": 1}}, "unknown keys rows; .* @ here.decision$"),
@@ -203,12 +209,24 @@ def test_what_is_no_size(value):
         ({"generation": {"retained": -1}}, "retained is -1: it must be at least 0 @ here.generation$"),
         ({"decision": {"rows_per_slice": 0}}, "rows_per_slice is 0: it must be at least 1 @ here.decision$"),
         ({"limits": {"mailbox": 0}}, "mailbox is 0: it must be at least 1 @ here.limits$"),
+        ({"device": {"backend": "mlx", "margin": -1}}, "margin is -1: it must be at least 0 @ here.device$"),
+        ({"device": {"backend": "mlx", "margin": 0.5}}, "0.5 is not an integer @ here.device.margin$"),
+        ({"device": {"margin": 20}}, "margin is 20, but backend is 'reference': only 'mlx' has one @ here.device$"),
+        ({"device": {"physical": -1}}, "physical is -1: it must be at least 0 @ here.device$"),
+        ({"host": {"registry": "on"}}, r"registry.*'auto', 'required', 'off'.* @ here.host$"),
+        ({"store": {"keys": "ours.pub"}}, r"'ours.pub' is not a list @ here.store.keys$"),
     ],
 )
 def test_errors_name_source_key_and_value(data, message):
     with pytest.raises(InvalidRequest, match=message) as caught:
         structure(data, "here")
     assert caught.value.details == {"file": "here"}
+
+
+def test_a_margin_is_mlxs_own_and_does_not_go_to_another_backend():
+    device = structure({"device": {"backend": "mlx", "margin": 25}}).device
+    assert device.margin == device.under("mlx").margin == 25
+    assert device.under("modelled").margin == DeviceConfig().margin == 10
 
 
 def test_every_fault_is_named_at_once():

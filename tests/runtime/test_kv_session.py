@@ -10,14 +10,15 @@ from coresident.runtime.backends.session import KVSession
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.reference import MODEL, REQUEST, Keep, opened
+from support.backends import NAMES, opened_on
+from support.reference import MODEL, REQUEST, Keep
 
 TOKENS = [int(token) for token in np.random.default_rng(3).integers(0, 256, 80)]
 
 
-@pytest.fixture(scope="module")
-def backend():
-    return opened()
+@pytest.fixture(scope="module", params=NAMES)
+def backend(request):
+    return opened_on(request.param)
 
 
 def session(backend, slot=0) -> KVSession:
@@ -123,6 +124,6 @@ def test_a_session_may_fill_its_slot_and_no_more(backend):
 
 
 def test_teacher_forcing_is_refused_where_a_backend_lacks_it(backend, monkeypatch):
-    monkeypatch.setattr(type(backend), "capabilities", Capabilities(suspend=False, grid_bound=False))
+    monkeypatch.setattr(backend, "capabilities", Capabilities(suspend=False, grid_bound=False))
     with pytest.raises(InvalidRequest, match="teacher_forced_logits"):
         session(backend).logits([1])

@@ -8,8 +8,8 @@ import tracemalloc
 import attrs
 import numpy as np
 import pytest
-from coresident.actors.errors import BackendFault, BudgetExceeded, InvalidRequest
-from coresident.actors.work import StepKind, StepShape
+from coresident.actors.errors import BackendFault, InvalidRequest
+from coresident.actors.work import StepKind
 from coresident.runtime.backends.contract import DecodeInput, PlanRequest, Sampled
 from coresident.runtime.backends.reference.shapes import ChunkShape
 from coresident.runtime.backends.reference.workspace import RegionPool, ScratchWorkspace
@@ -103,15 +103,6 @@ def test_loading_again_holds_one_copy():
     assert peak - once < backend.plan(MODEL, REQUEST).total / 2
 
 
-def test_a_load_given_up_holds_no_weights():
-    backend = opened()
-    loading = backend.load(MODEL, REQUEST, weights=True)
-    next(loading)
-    loading.close()
-    with pytest.raises(BackendFault, match="not loaded"):
-        drain(backend.load(MODEL, REQUEST, weights=False))
-
-
 CASES = [
     (StepKind.PREFILL, 16, 16, 1),
     (StepKind.PREFILL, 5, 90, 1),
@@ -199,26 +190,6 @@ def test_R9_a_charge_covers_every_smaller_shape(tokens, before, fewer, earlier):
     assert piece <= smaller.score_elements()
 
 
-@pytest.mark.parametrize("kind", [StepKind.PREFILL, StepKind.DECODE, StepKind.DECISION])
-def test_R9_using_more_than_the_charge_is_refused_and_the_backend_goes_on(kind):
-    backend = opened()
-    before, _ = drain(steps(backend, kind, 1, 20, 1)[1])
-    space, step = steps(backend, kind, 1, 20, 1)
-    tight = backend.open_workspace(1024)
-    refused = {
-        StepKind.PREFILL: backend.prefill(tight, MODEL, "generation", 0, 19, [1], Keep()),
-        StepKind.DECODE: backend.decode(tight, MODEL, [DecodeInput(0, 19, 1)], [Keep()]),
-        StepKind.DECISION: backend.score(tight, MODEL, 0, 19, [1], ("yes",)),
-    }
-    with pytest.raises(BudgetExceeded) as refusal:
-        drain(refused[kind])
-    assert refusal.value.details["asked"] > refusal.value.details["available"]
-    tight.close()
-    after, _ = drain(step)
-    assert after == before
-    space.close()
-
-
 def test_R9_a_step_given_up_in_the_middle_leaves_its_workspace_empty():
     backend = opened()
     space = workspace(backend, StepKind.PREFILL, 16, 16)
@@ -248,32 +219,3 @@ def test_a_region_is_used_again_and_a_closed_workspace_is_refused():
     assert ScratchWorkspace(1024, pool).take((8,)).ctypes.data == first
     with pytest.raises(BackendFault, match="closed"):
         space.take((8,))
-
-
-def test_a_step_without_workspace_is_charged_nothing():
-    backend = opened()
-    assert backend.charge(MODEL, StepShape(StepKind.SAVE, 1, 16, 16)) == 0
-    space = backend.open_workspace(0)
-    assert space.peak() == 0
-    space.close()
-
-
-def test_warming_stays_within_its_charge():
-    backend = opened()
-    charge = backend.charge(MODEL, StepShape(StepKind.WARMUP, 1, REQUEST.chunk, REQUEST.chunk))
-    space = backend.open_workspace(charge)
-    drain(backend.warm(MODEL, space))
-    assert space.peak() <= charge
-    space.close()
-
-
-def test_unknown_models_and_unloaded_models_are_refused():
-    backend = opened()
-    with pytest.raises(InvalidRequest, match=r"no model 'other'.*model"):
-        backend.plan("other", PlanRequest(16, 1, 16))
-    backend.unload(MODEL)
-    backend.unload(MODEL)
-    space = backend.open_workspace(1 << 20)
-    with pytest.raises(BackendFault, match="not loaded"):
-        drain(backend.prefill(space, MODEL, "generation", 0, 0, [1], None))
-    space.close()

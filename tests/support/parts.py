@@ -13,7 +13,7 @@ from typing import NoReturn
 import pytest
 
 VARIABLE = "CORESIDENT_REQUIRE"
-PARTS = ("smollm2", "mlx", "vulkan", "browser", "lab", "cluster", "plots", "fastapi", "uvloop")
+PARTS = ("smollm2", "mlx", "vulkan", "browser", "lab", "cluster", "plots", "fastapi", "uvloop", "store")
 
 
 def required_parts(environ: Mapping[str, str] = os.environ) -> frozenset[str]:

@@ -110,6 +110,9 @@ class ScriptedBackend:
     def score(self, workspace, model, slot, start, tokens, heads):
         return self._steps("score", self._inner.score(workspace.inner, model, slot, start, tokens, heads))
 
+    def score_rows(self, workspace, model, rows, heads):
+        return self._steps("score", self._inner.score_rows(workspace.inner, model, rows, heads))
+
     def copy(self, *args):
         return self._steps("copy", self._inner.copy(*args))
 

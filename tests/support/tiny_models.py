@@ -104,11 +104,11 @@ def _values(name: str, shape: tuple[int, ...]) -> np.ndarray:
     return values + np.float32(1) if "norm" in name else values
 
 
-def write_folder(folder: Path, family: str, shards: int = 1) -> Path:
-    """A Hugging Face folder, sharded with an index when ``shards`` is more than one."""
+def write_folder(folder: Path, family: str, shards: int = 1, weights: Mapping[str, np.ndarray] | None = None) -> Path:
+    """A Hugging Face folder, sharded with an index when ``shards`` is more than one; other ``weights`` than its own."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(settings(family)))
-    weights = tensors(family)
+    weights = dict(weights or tensors(family))
     if shards == 1:
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         return folder
@@ -151,10 +151,11 @@ def write_gguf(
     kind: GGMLQuantizationType = GGMLQuantizationType.F32,
     factors: np.ndarray | None = None,
     tokenizer: bool = False,
+    weights: Mapping[str, np.ndarray] | None = None,
 ) -> Path:
     """The same model as a GGUF file with matrices of ``kind``; Llama's q and k rows are permuted.
 
-    With ``tokenizer`` the printable ASCII characters are its tokens.
+    With ``tokenizer`` the printable ASCII characters are its tokens. ``weights`` replace the family's own, float32.
     """
     config = settings(family)
     architecture = config["model_type"]
@@ -180,7 +181,7 @@ def write_gguf(
         writer.add_token_list(tokens)
         writer.add_token_types([1] * VOCABULARY)
         writer.add_token_merges(['! "'])
-    for name, values in tensors(family).items():
+    for name, values in (weights or tensors(family)).items():
         if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
             values = _permute(values, HEADS if "q_proj" in name else KV_HEADS)
         ours = GGUF_ENDS.get(name) or f"blk.{name.split('.')[2]}.{GGUF_LAYER['.'.join(name.split('.')[3:])]}"

@@ -176,7 +176,7 @@ def test_R6_a_lost_device_is_said_at_once_and_comes_back(action, operation, skip
 def test_R6_a_fault_that_persists_is_raised_again_and_can_be_repaired_later():
     async def main():
         async with desk() as it:
-            with pytest.raises(InvalidRequest, match="repair is not open while ready: open are no actions"):
+            with pytest.raises(InvalidRequest, match="there is nothing to repair: the scheduler is ready"):
                 await it.scheduler.repair()
             it.backend.fail("prefill", DeviceLost("unplugged"))
             with pytest.raises(DeviceLost, match="unplugged"):

@@ -1,23 +1,24 @@
-"""Retained KV copies: exact size, geometry that must fit, handles that must exist."""
+"""Retained KV copies on every backend: exact size, geometry that must fit, handles that must exist."""
 
 from __future__ import annotations
 
 import attrs
 import pytest
-from coresident.actors.errors import BackendFault, InvalidRequest
+from coresident.actors.errors import ArtifactInvalid, BackendFault, InvalidRequest
 from coresident.runtime.backends.contract import PlanRequest
-from coresident.runtime.backends.reference import ReferenceBackend
 from coresident.runtime.models.locate import ModelSource
 
 from support import tiny_models
-from support.reference import MODEL, REQUEST, drain, opened, prefill
+from support.backends import NAMES, opened_on
+from support.reference import MODEL, REQUEST, drain, prefill
 
 TOKENS = list(range(40))
+COPYING = {"reference": "reference.cache", "mlx": "mlx.retained"}
 
 
-@pytest.fixture
-def backend():
-    backend = opened()
+@pytest.fixture(params=NAMES)
+def backend(request):
+    backend = opened_on(request.param)
     prefill(backend, 0, TOKENS)
     drain(backend.save(MODEL, 0, 33, handle=5))
     return backend
@@ -25,8 +26,9 @@ def backend():
 
 def test_E10_a_copy_has_exactly_the_bytes_of_its_tokens(backend):
     blob = backend._residents[MODEL].retained[5]
-    assert sum(block.nbytes for block in blob.blocks) == 33 * backend.describe(MODEL).kv_bytes_per_token
-    assert all(block.base is None for block in blob.blocks)
+    arrays = blob.blocks if backend.name == "reference" else [part for layer in blob.layers for part in layer]
+    assert sum(array.nbytes for array in arrays) == 33 * backend.describe(MODEL).kv_bytes_per_token
+    assert all(getattr(array, "base", None) is None for array in arrays)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +74,8 @@ def test_a_new_load_forgets_the_copies(backend, weights):
         drain(backend.restore(MODEL, 2, 33, handle=5))
 
 
-def test_a_save_given_up_keeps_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("coresident.runtime.backends.reference.cache.COPY_BYTES", 1)
-    backend = opened(ModelSource(str(tiny_models.write_folder(tmp_path / "model", "llama"))))
-    prefill(backend, 0, TOKENS)
+def test_a_save_given_up_keeps_nothing(backend, monkeypatch):
+    monkeypatch.setattr(f"coresident.runtime.backends.{COPYING[backend.name]}.COPY_BYTES", 1)
     saving = backend.save(MODEL, 0, 20, handle=1)
     next(saving)
     saving.close()
@@ -83,12 +83,10 @@ def test_a_save_given_up_keeps_nothing(tmp_path, monkeypatch):
         drain(backend.restore(MODEL, 1, 8, handle=1))
 
 
-def test_a_model_changed_on_disk_is_not_loaded_as_the_described_one(tmp_path):
-    from coresident.actors.errors import ArtifactInvalid
-
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_changed_on_disk_is_not_loaded_as_the_described_one(name, tmp_path):
     path = tiny_models.write_gguf(tmp_path / "model.gguf", "llama")
-    backend = ReferenceBackend({MODEL: ModelSource(str(path))})
-    backend.describe(MODEL)
+    backend = opened_on(name, ModelSource(str(path)), PlanRequest(16, 1, 16))
     content = bytearray(path.read_bytes())
     content[-4] ^= 1
     path.write_bytes(content + b"\0" * 32)
