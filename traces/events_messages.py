@@ -49,6 +49,7 @@ class Ended:
     scores: tuple[RowScored, ...] = ()
     error: Fault | None = None
     sticky: bool = False
+    shown: tuple[str, ...] = ()
     grant: int | None = None
     outcome: str | None = attrs.field(default=None, validator=attrs.validators.optional(one_of(STEP_OUTCOMES)))
     measured: Measures | None = None

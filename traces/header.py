@@ -92,11 +92,13 @@ class PolicyHeader:
 
 @attrs.frozen
 class LimitsHeader:
-    """Bounds of queues."""
+    """Bounds of queues, and how often the supervisor recovers by itself."""
 
     requests: int
     decisions: int
     mailbox: int
+    restarts: int = 0
+    restart_seconds: int = 60
 
 
 @attrs.frozen
@@ -176,7 +178,7 @@ def header_of(assembly: Assembly, content: str = "counts", seed: int = 0, messag
         ),
         decision=_decision(assembly),
         policies=policies,
-        limits=LimitsHeader(config.limits.requests, config.limits.decisions, config.limits.mailbox),
+        limits=LimitsHeader(**attrs.asdict(config.limits)),
         facts=assembly.facts if messages else None,
     )
 

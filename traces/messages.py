@@ -158,6 +158,7 @@ def _ended(message: GrantEnded, events: Sequence[Event]) -> Ended | None:
         scores=tuple(RowScored(row.index, tuple(repr(float(value)) for value in row.values)) for row in result.scores),
         error=fault_of(outcome.error) if isinstance(outcome, Failed) else None,
         sticky=isinstance(outcome, Failed) and outcome.sticky,
+        shown=outcome.shown if isinstance(outcome, Failed) else (),
         grant=message.grant if told is None else None,
         outcome=type(outcome).__name__.lower() if told is None else None,
         measured=None if told is not None or isinstance(outcome, Failed) else _measures(outcome.measured),

@@ -27,7 +27,7 @@ def recorded_config(header: Header, trace: str | Path) -> tuple[Config, tuple[st
 
 def modelled(config: Config) -> Config:
     """The same configuration on the modelled device."""
-    return attrs.evolve(config, device=attrs.evolve(config.device, backend=MODELLED))
+    return attrs.evolve(config, device=config.device.under(MODELLED))
 
 
 def open_assembly(config: Config, seed: int = 0) -> tuple[Opened, Assembly]:

@@ -156,7 +156,7 @@ def overload(workload: Workload, ended: int) -> float | None:
 def _config(workload: Workload, options: ReplayOptions, trace: str) -> tuple[Config, tuple[str, ...]]:
     config, warnings = recorded_config(workload.header, trace)
     if options.backend is not None:
-        config = attrs.evolve(config, device=attrs.evolve(config.device, backend=options.backend))
+        config = attrs.evolve(config, device=config.device.under(options.backend))
     if options.model is not None:
         config = attrs.evolve(config, generation=attrs.evolve(config.generation, model=options.model))
         if config.device.backend == MODELLED:

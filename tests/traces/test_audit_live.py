@@ -174,6 +174,20 @@ def test_a_step_of_any_kind_that_fails(operation, error):
     audited(story, generation={"sequences": 1})
 
 
+@pytest.mark.parametrize("operation", ["prefill", "decode", "score", "copy"])
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_a_lost_device_that_comes_back_by_itself_or_not(operation, restarts):
+    async def story(it):
+        it.backend.fail(operation, DeviceLost("gone"))
+        for text in (SHORT, "Z"):
+            await quietly(partial(it.scheduler.generate, text, max_tokens=3))
+        await quietly(lambda: it.scheduler.decide("Food?", ["a", "b"]))
+        if not restarts:
+            await it.scheduler.repair()
+
+    audited(story, generation={"sequences": 1}, limits={"restarts": restarts})
+
+
 def test_prefixes_stored_and_fetched_also_where_that_fails(tmp_path):
     async def story(it):
         await quietly(lambda: it.scheduler.save_prefix(LONG, tmp_path / "nothing"))

@@ -70,9 +70,15 @@ def act(host: BenchHost, what: str, number: int) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(ACTIONS, st.integers(0, 2**32), st.sampled_from(["strict", "aging", "fifo"]), st.integers(1, 3))
-def test_any_order_between_mailboxes(actions, seed, ordering, slots):
-    bench = Bench(seed=seed, ordering=ordering, slots=slots, retained=1500)
+@given(
+    ACTIONS,
+    st.integers(0, 2**32),
+    st.sampled_from(["strict", "aging", "fifo"]),
+    st.integers(1, 3),
+    st.sampled_from([0, 2]),
+)
+def test_any_order_between_mailboxes(actions, seed, ordering, slots, restarts):
+    bench = Bench(seed=seed, ordering=ordering, slots=slots, retained=1500, restarts=restarts)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         path = Path(folder) / "t.jsonl"
         recorder = Recorder(path.open("wb", buffering=0), header_of(modelled_assembly()))

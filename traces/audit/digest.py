@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import partial
 from typing import Any, TypeAlias
 
 import attrs
@@ -20,7 +21,7 @@ from ...runtime.host.observers import Delivery
 from ..events_messages import Charge, Given
 
 _Put: TypeAlias = Callable[[Any, list[str]], None]
-_Fields: TypeAlias = tuple[tuple[str, _Put], ...]
+_Fields: TypeAlias = tuple[tuple[str, _Put, bool], ...]
 _LENGTH = 12
 _PLAIN = frozenset({int, str, bool, float, type(None)})
 _SKIPPED = {("PrefixFile", "path"), ("PrefixFile", "launch"), ("StorePrefix", "path"), ("StorePrefix", "launch")} | {
@@ -29,6 +30,13 @@ _SKIPPED = {("PrefixFile", "path"), ("PrefixFile", "launch"), ("StorePrefix", "p
     ("HeadScores", "values"),
 }
 _SEQUENCES = {"tokens", "prompt", "instruction"}
+# Fields that came later: written where they say something, so that what was recorded before has its digest still.
+_ADDED = {
+    ("Ended", "shown"): (),
+    ("Failed", "shown"): (),
+    ("LoadWork", "repair"): False,
+    ("Unavailable", "restart"): False,
+}
 
 
 class RunDigest:
@@ -62,9 +70,9 @@ class RunDigest:
             out.append(" )")
         elif (fields := self._fields_of(kind)) is not None:
             out.append(f" {kind.__name__}[")
-            for name, put in fields:
+            for name, put, always in fields:
                 item = getattr(value, name)
-                if type(item) in _PLAIN:
+                if always and type(item) in _PLAIN:
                     out.append(f" {item!r}")
                 else:
                     put(item, out)
@@ -92,14 +100,21 @@ class RunDigest:
                 return f" {kind(value)!r}"
         return f" ?{type(value).__name__}"
 
-    def _plan(self, cls: type[Any]) -> Iterable[tuple[str, _Put]]:
-        """The fields of a class that count, and how each is written."""
+    def _plan(self, cls: type[Any]) -> Iterable[tuple[str, _Put, bool]]:
+        """The fields of a class that count, how each is written, and whether that is so for any value."""
         for field in attrs.fields(cls):
             place = (cls.__name__, field.name)
             if place in _SKIPPED:
                 continue
             sequence = field.name in _SEQUENCES or place == ("SubmitDecision", "rows")
-            yield field.name, self._put_length if sequence else self._put
+            if place in _ADDED:
+                yield field.name, partial(self._put_added, _ADDED[place]), False
+            else:
+                yield field.name, self._put_length if sequence else self._put, True
+
+    def _put_added(self, default: object, value: Any, out: list[str]) -> None:
+        if value != default:
+            self._put(value, out)
 
     def _put_length(self, value: Any, out: list[str]) -> None:
         """A token sequence as its length, and those of sequences in it."""

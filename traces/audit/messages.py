@@ -148,7 +148,8 @@ class Rebuilder:
             case "withdrawn":
                 return GrantEnded(number, Withdrawn(None if measured is None else _measured(measured)))
             case _:
-                return GrantEnded(number, Failed(_typed(error_of, _needed(ended.error, "error")), ended.sticky))
+                error = _typed(error_of, _needed(ended.error, "error"))
+                return GrantEnded(number, Failed(error, ended.sticky, ended.shown))
 
     def _result(self, ended: Ended) -> StepResult:
         scores = tuple(RowScores(row.index, tuple(_typed(float, v) for v in row.values)) for row in ended.scores)
