@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from .actors.errors import InvalidRequest
+from .actors.errors import ArtifactInvalid, InvalidRequest
 from .runtime.backends.catalog import Opened, open_backend
 from .runtime.config import Config, load_config
 from .runtime.host.assembly import Assembly, assemble
 from .runtime.host.live import open_live
 from .runtime.host.observers import Observer
+from .runtime.models.restoring import restore_models
 from .scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -39,7 +40,12 @@ def read_config(config: object) -> Config:
 def prepare(config: Config | str | Path | None) -> tuple[Opened, Assembly]:
     """Everything before the device is touched: configuration, metadata, plan and admission."""
     config = read_config(config)
-    opened = open_backend(config)
+    try:
+        opened = open_backend(config)
+    except ArtifactInvalid:
+        if not restore_models(config):
+            raise
+        opened = open_backend(config)
     return opened, assemble(config, opened.backend, opened.heads)
 
 
@@ -59,7 +65,8 @@ async def open_scheduler(
 
     Raises:
         InvalidRequest, ArtifactInvalid: the configuration or a model file is not what it should be.
-        BudgetExceeded: the partition is too small; says what is missing.
+        BudgetExceeded: the partition is too small, or the physical device has no room for it beside those of other
+            schedulers; says what is missing.
         PolicyFault: a policy cannot be made.
         RuntimeError: not called under Trio; ``coresident.aio`` and ``coresident.blocking`` are for other programs.
 

@@ -12,7 +12,8 @@ from .calibrate import calibrate
 from .chat import chat
 from .demo import demo
 from .devices import devices
-from .failures import HELP, Terminal, reported
+from .doctor import doctor
+from .failures import EXIT_CODES, HELP, Terminal, reported
 from .import_ import import_
 from .logs import Level, configure
 from .plan import plan
@@ -20,6 +21,8 @@ from .replay import replay
 from .report import report
 from .show import show
 from .simulate import simulate
+from .status import status
+from .store import app as store
 from .streams import allow_local_modules, open_streams
 
 
@@ -41,7 +44,7 @@ class Reporting(TyperGroup):
 app = typer.Typer(
     cls=Reporting,
     help="Keep several models resident on one device and decide, step by step, whose work runs next.",
-    epilog=HELP,
+    epilog=EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -68,6 +71,7 @@ def root(
     context.ensure_object(Terminal).debug = debug
 
 
-for command in (demo, chat, plan, devices, replay, audit, show, report, simulate, calibrate):
+for command in (demo, chat, plan, devices, doctor, status, replay, audit, show, report, simulate, calibrate):
     app.command(epilog=HELP)(command)
 app.command("import", epilog=HELP)(import_)
+app.add_typer(store, name="store")

@@ -25,6 +25,7 @@ from .demo import modest
 from .failures import BAD_INPUT, DOES_NOT_FIT, check_recorded
 from .faults import PolicyFaults
 from .options import configured
+from .progress import Loading, Progress
 from .running import Interrupts, run
 from .wording import duration, screen, shown, size
 
@@ -55,7 +56,9 @@ def chat(
 
     From a pipe, every line is a message.
     """
-    chosen = configured(config, modest(model) if config is None else None, model=model, backend=backend, policy=policy)
+    chosen = configured(
+        config, modest(model, backend) if config is None else None, model=model, backend=backend, policy=policy
+    )
     code = run(partial(_talk, chosen, Settings(tokens, system, record)))
     if code:
         raise typer.Exit(code)
@@ -64,9 +67,9 @@ def chat(
 async def _talk(config: Config, settings: Settings, interrupts: Interrupts) -> int:
     """The whole conversation; the exit code."""
     console, faults = screen(), PolicyFaults()
-    if console.is_terminal:
-        console.print("loading the model ...", style="dim")
-    async with open_scheduler(config, record=settings.record, observers=[faults]) as scheduler:
+    async with open_scheduler(
+        config, record=settings.record, observers=[faults, Loading(config, Progress())]
+    ) as scheduler:
         console.print(scheduler.label, style="bold", soft_wrap=True)
         console.print(HELP, style="dim", soft_wrap=True)
         conversation = Conversation(scheduler, settings, console, interrupts, partial(faults.lines, config.policies))

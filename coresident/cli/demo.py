@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,9 @@ import typer
 
 from ..actors.errors import ArtifactInvalid
 from ..opening import open_scheduler
+from ..runtime.backends.catalog import open_backend
 from ..runtime.config import GIB, MIB, Bytes, Config, DeviceConfig, GenerationConfig
+from ..runtime.host.observers import Observer
 from ..runtime.models.locate import SYNTHETIC, VARIABLE, find_model
 from . import options
 from .demo_run import Run, perform
@@ -22,6 +25,7 @@ from .demo_show import Alive, Plain, Quiet, Show, summarize
 from .failures import check_recorded
 from .faults import PolicyFaults
 from .options import configured
+from .progress import Loading, Progress
 from .running import Interrupts, run
 from .watch import Watch
 from .wording import print_json, screen
@@ -69,15 +73,19 @@ def demo(
 
     def first(): return lambda view, memory: (Choice((view.running or view.waiting[0]).step), memory)
     """
-    chosen = configured(config, modest(model) if config is None else None, model=model, backend=backend, policy=policy)
+    chosen = configured(
+        config, modest(model, backend) if config is None else None, model=model, backend=backend, policy=policy
+    )
     modelled = chosen.device.backend == "modelled"
-    toy = modelled or find_model(chosen.generation.model or None).path == SYNTHETIC
+    named = chosen.generation.model or None
+    toy = modelled or find_model(named, store=chosen.store, device=chosen.device.backend).path == SYNTHETIC
     pace = FAST if toy and not modelled else SLOW
     settings = Settings(tokens or pace.tokens, every or pace.every, check, record)
     console = screen()
     alive = console.is_terminal and not console.is_dumb_terminal if live is None else live
     show: Show = Quiet() if as_json else Alive(console) if alive else Plain(console)
-    done = run(partial(_perform, chosen, settings, toy, show))
+    told = [] if alive and not as_json else [Loading(chosen, Progress())]
+    done = run(partial(_perform, chosen, settings, toy, show, told))
     if as_json:
         print_json(done.as_json())
     else:
@@ -85,18 +93,26 @@ def demo(
     check_recorded(settings.record, done.recording_error)
 
 
-def modest(named: str | None = None) -> Config:
+def modest(named: str | None = None, backend: str | None = None) -> Config:
     """A configuration of modest size, for SmolLM2 where it is installed and no model was named.
 
     Raises ``ArtifactInvalid`` for a model, named here or by the environment, that is not there or cannot be run.
     """
     model, context = "", MODEST_CONTEXT
     if named or os.environ.get(VARIABLE):
-        context = min(context, find_model(named or None).open().config.context_limit)
+        context = min(context, _context_limit(named, backend))
     else:
         model = _default_model()
     device = DeviceConfig(partition=Bytes(5 * GIB // 4))
     return Config(device, GenerationConfig(model=model, context=context, retained=Bytes(64 * MIB)))
+
+
+def _context_limit(named: str | None, backend: str | None) -> int:
+    """The model's own context; MLX takes models that the others don't."""
+    if backend == "mlx":
+        asked = Config(DeviceConfig(backend), GenerationConfig(model=named or ""), decision=None)
+        return open_backend(asked).backend.describe("generation").context_limit
+    return find_model(named or None, device=DeviceConfig().backend).open().config.context_limit
 
 
 def _default_model() -> str:
@@ -107,14 +123,17 @@ def _default_model() -> str:
     return "smollm2"
 
 
-async def _perform(config: Config, settings: Settings, toy: bool, show: Show, interrupts: Interrupts) -> Run:
+async def _perform(
+    config: Config, settings: Settings, toy: bool, show: Show, told: Sequence[Observer], interrupts: Interrupts
+) -> Run:
     watch = Watch()
     done = Run("", settings.tokens, watch, toy, faults=PolicyFaults(), policies=config.policies)
     began = time.monotonic_ns()
     with show.showing(done):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(show.keep_drawing)
-            async with open_scheduler(config, record=settings.record, observers=[watch, done.faults]) as scheduler:
+            watchers: list[Observer] = [watch, done.faults, *told]
+            async with open_scheduler(config, record=settings.record, observers=watchers) as scheduler:
                 done.loaded_ns = time.monotonic_ns() - began
                 done.label, done.scheduler = scheduler.label, scheduler
                 try:

@@ -27,12 +27,13 @@ BAD_INPUT = 2
 DOES_NOT_FIT = 3
 INTERRUPTED = 130
 PIPE_CLOSED = 141
-HELP = (
+EXIT_CODES = (
     "Exit codes: 0 done; 1 a fault while running, a trace not whole, or a replay that came out differently or whose "
     "policy misbehaved; 2 usage or bad input; "
     "3 it does not fit the memory or the context; 130 interrupted (Ctrl-C; once more ends it at once); "
     "141 the reader of the output went away."
 )
+HELP = "Exit codes: 0 done; 'coresident --help' says what the others mean."
 
 
 @attrs.define

@@ -10,6 +10,7 @@ import sys
 from enum import StrEnum
 
 import structlog
+from structlog.typing import EventDict, Processor
 
 
 class Level(StrEnum):
@@ -24,14 +25,23 @@ class Level(StrEnum):
 def configure(level: Level) -> None:
     """Send what is at least this important to stderr."""
     person = sys.stderr.isatty()
-    renderer = structlog.dev.ConsoleRenderer() if person else structlog.processors.JSONRenderer()
+    renderers: tuple[Processor, ...] = (structlog.processors.JSONRenderer(),)
+    if person:
+        renderers = (worded, structlog.dev.ConsoleRenderer())
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S" if person else "iso", utc=not person),
-            renderer,
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.value.upper())),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+
+
+def worded(_: object, __: str, line: EventDict) -> EventDict:
+    """Say as a sentence what an event means and why it came, where it carries both in words."""
+    if "effect" in line and "error" in line:
+        line["event"] = f"{line['event']}: {line.pop('effect')} ({line.pop('error')})"
+    return line

@@ -33,7 +33,7 @@ AsJson = Annotated[bool, typer.Option("--json", callback=_remember_json, help="O
 ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A TOML configuration.")]
 Model = Annotated[
     str | None,
-    typer.Option(metavar="MODEL", help="A GGUF file, a Hugging Face folder, 'smollm2' or 'synthetic'."),
+    typer.Option(metavar="MODEL", help="A GGUF file, a Hugging Face folder, 'store:NAME', 'smollm2' or 'synthetic'."),
 ]
 Backend = Annotated[str | None, typer.Option(metavar="NAME", help="What executes; see 'coresident devices'.")]
 Policy = Annotated[

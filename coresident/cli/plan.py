@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from ..actors.memory.plan import AllocationPlan
+from ..runtime.backends.catalog import open_backend
 from . import options
-from .failures import DOES_NOT_FIT
+from .failures import DOES_NOT_FIT, FAULT
 from .options import configured
+from .plan_probe import measure, show_probe
 from .plan_report import PlanReport, report_on
+from .progress import Progress
 from .wording import print_json, screen, size, table_of
 
 
@@ -25,9 +30,17 @@ def plan(
     sequences: options.Sequences = None,
     chunk: options.Chunk = None,
     policy: options.Policy = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Also load the models, run the largest steps, and measure them.")
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show what a configuration takes of its partition: what fits, what does not, by how much. Loads nothing."""
+    """Show what a configuration takes of its partition: what fits, what does not, by how much.
+
+    Loads nothing, but for --probe: then the largest step of each kind runs, which needs a prefill of the whole context
+    first; with a real model on a CPU that takes minutes. Ends with exit code 1 when one of them takes more memory than
+    it was charged for.
+    """
     chosen = configured(
         config,
         model=model,
@@ -40,13 +53,20 @@ def plan(
         chunk=chunk,
         policy=policy,
     )
-    report = report_on(chosen)
+    opened = open_backend(chosen)
+    report = report_on(chosen, opened)
+    console = screen()
+    if not as_json:
+        show(report, console)
+    probed = measure(chosen, opened, report.account.context, Progress()) if probe and report.fits else None
     if as_json:
-        print_json(report.as_json())
+        print_json(report.as_json() | ({} if probed is None else {"probe": [step.as_json() for step in probed]}))
     else:
-        show(report, screen())
+        show_probe(probed, console)
     if not report.fits:
         raise typer.Exit(DOES_NOT_FIT)
+    if any(step.tightest.breach for step in probed or ()):
+        raise typer.Exit(FAULT)
 
 
 def show(report: PlanReport, console: Console) -> None:
@@ -105,6 +125,8 @@ def _verdict(report: PlanReport) -> list[tuple[str, str]]:
     if too_large:
         names = " and ".join(too_large)
         lines.append((f"Does not fit: {names} at full length; enlarge the workspace, or lower the chunk.", "bold red"))
+    if report.margin is not None:
+        lines.append((f"Charges of {report.backend} are estimates, with a margin of {report.margin} %.", "dim"))
     return lines
 
 

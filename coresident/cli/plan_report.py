@@ -10,8 +10,8 @@ import attrs
 from ..actors.errors import BudgetExceeded
 from ..actors.memory.plan import CONTEXT_GRID, AllocationPlan
 from ..policies.catalog import resolve
-from ..runtime.backends.catalog import open_backend
-from ..runtime.config import Config
+from ..runtime.backends.catalog import Opened
+from ..runtime.config import ESTIMATED, Config
 from ..runtime.host.admission import (
     Account,
     LargestStep,
@@ -40,7 +40,8 @@ class PlanReport:
     """What ``plan`` answers. Without room for any context, ``account`` is that of the smallest one.
 
     ``missing`` are bytes of the partition; ``refusal`` says what could not be placed. ``next_context`` is the next
-    step of the context grid and ``next_missing`` what it would lack; ``None`` when the cap is admitted.
+    step of the context grid and ``next_missing`` what it would lack; ``None`` when the cap is admitted. ``margin`` are
+    the percent that charges have on top, ``None`` on a backend whose charges need none.
     """
 
     backend: str
@@ -53,6 +54,7 @@ class PlanReport:
     next_context: int | None
     next_missing: int | None
     steps: tuple[Step, ...]
+    margin: int | None
 
     @property
     def fits(self) -> bool:
@@ -82,17 +84,17 @@ class PlanReport:
             "accounts": AllocationPlan(account.buffers).by_account(),
             "buffers": buffers,
             "steps": [attrs.asdict(step) for step in self.steps],
+            "margin": self.margin,
         }
 
 
-def report_on(config: Config) -> PlanReport:
-    """Open the configuration's models and plan, loading nothing.
+def report_on(config: Config, opened: Opened) -> PlanReport:
+    """Plan the models of a configuration that was opened, loading nothing.
 
     Raises:
         InvalidRequest, ArtifactInvalid: the configuration or a model's file is not what it should be.
         PolicyFault: a policy cannot be made.
     """
-    opened = open_backend(config)
     for kind, policy in attrs.asdict(config.policies, recurse=False).items():
         resolve(kind, policy.name, **policy.parameters)  # type: ignore[call-overload] # any of the kinds
     heads = tuple(opened.heads)
@@ -119,6 +121,7 @@ def report_on(config: Config) -> PlanReport:
         next_context=above,
         next_missing=None if lacking is None else max(0, lacking),
         steps=tuple(_step(step) for step in largest_steps(config, opened.backend, account.context, heads)),
+        margin=config.device.margin if config.device.backend == ESTIMATED else None,
     )
 
 

@@ -75,6 +75,8 @@ def test_usage_errors_end_with_2_and_help_documents_the_codes(cli: Callable) -> 
         done = cli(*arguments)
         assert done.code == 0
         assert "Exit codes" in done.out
+    assert "130 interrupted" in " ".join(cli("--help").out.split())
+    assert "130" not in cli("plan", "--help").out, "the list is in one place, and every command says where"
     assert cli("--version").out.startswith("coresident ")
 
 

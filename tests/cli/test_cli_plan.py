@@ -9,6 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.backends import needs
+
 MIB = 1024**2
 
 
@@ -28,6 +30,7 @@ def test_the_account_adds_up(cli: Callable, small: Path) -> None:
         "refusal",
         "context",
         "accounts",
+        "margin",
         "buffers",
         "steps",
     }
@@ -87,6 +90,15 @@ def test_tables_are_for_people(cli: Callable, small: Path) -> None:
     assert done.code == 0
     for words in ("synthetic", "weights/generation", "workspace budget", "free", "Admitted context: 2,048 tokens"):
         assert words in done.out
+
+
+def test_the_margin_of_estimated_charges_is_shown(cli: Callable, tmp_path: Path) -> None:
+    needs("mlx")
+    assert cli("plan", "--json").json()["margin"] is None
+    path = tmp_path / "mlx.toml"
+    path.write_text('device = { backend = "mlx", margin = 25 }\ngeneration = { model = "synthetic", context = 512 }')
+    assert cli("plan", "--config", path, "--json").json()["margin"] == 25
+    assert "with a margin of 25 %" in cli("plan", "--config", path).out
 
 
 def test_devices_names_what_is_here(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
