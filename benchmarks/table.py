@@ -37,10 +37,27 @@ def rows(results: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _hosts(results["hosts"])
     if "prediction" in results:
         yield from _prediction(results["prediction"])
+    if "mlx_loop" in results:
+        yield from _mlx_loop(results["mlx_loop"])
+    if "mlx_workspace" in results:
+        for kind, one in results["mlx_workspace"]["by_kind"].items():
+            what = f"MLX workspace, {kind}: measured / charged at most, steps, steps above their charge"
+            yield what, f"{one['most_of_charge']}, {one['steps']}, {one['breaches']}"
+    if "mlx_growth" in results:
+        yield from _mlx_growth(results["mlx_growth"])
     if "longevity" in results:
         yield from _longevity(results["longevity"])
     if "simulation" in results:
         yield from _simulation(results["simulation"])
+    if "process_executor" in results:
+        yield from _process(results["process_executor"])
+    if "staging" in results:
+        figures = results["staging"]
+        yield (
+            f"staging a file of {figures['MiB']} MiB into a store / `sha256sum` of it",
+            f"{figures['staging_over_sha256sum']} ({figures['staging_MiB_per_s']} / {figures['sha256sum_MiB_per_s']} "
+            f"MiB/s; Python's hashlib alone {figures['hashlib_MiB_per_s']}, verifying {figures['verify_MiB_per_s']})",
+        )
     if "speed" in results:
         figures = results["speed"]
         for depth, speeds in figures["by_depth"].items():
@@ -109,6 +126,40 @@ def _prediction(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 f"{one['median_error']:.1%}, {one['p90_error']:.1%} ({medians}); the same run live again: "
                 f"{one['live_again_median_error']:.1%}, {one['live_again_p90_error']:.1%}",
             )
+
+
+def _mlx_loop(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    where = f"MLX on {figures['device']}"
+    unit = "tokens a CPU-second" if figures["clock"] == "process_time" else "tokens/s"
+    for part in ("decode", "prefill"):
+        one = figures[part]
+        yield (
+            f"{where}: {part} through the scheduler / a bare loop in mlx-lm's manner",
+            f"{one['median_of_paired_ratios']} ({one['scheduler_tokens_per_s']} / {one['bare_tokens_per_s']} {unit})",
+        )
+    memory = figures["memory"]
+    yield (
+        f"{where}: memory held after the load, of its plan; most workspace of a step, of the largest charge",
+        f"{memory['held_MiB']} of {memory['planned_MiB']} MiB; "
+        f"{memory['workspace_measured_MiB']} of {memory['workspace_charged_MiB']} MiB",
+    )
+
+
+def _process(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for part in ("token", "request", "decision"):
+        one = figures[f"us_a_{part}"]
+        yield (
+            f"synthetic checkpoint: a {part} in a worker process / on a thread",
+            f"{one['ratio']} ({one['more']:.0f} us more on {one['thread']:.0f})",
+        )
+
+
+def _mlx_growth(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    grown = {name.replace("_", " "): figures["after"][name] - before for name, before in figures["before"].items()}
+    yield (
+        f"MLX, {figures['turns']:,} decode steps and decisions in turn: results that differ, growth",
+        f"{figures['different_results']}; " + ", ".join(f"{name} {count:+}" for name, count in grown.items()),
+    )
 
 
 def _longevity(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
