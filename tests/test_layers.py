@@ -13,7 +13,12 @@ import pytest
 from support import tree
 from support.imports import violations
 
-HEAVY = ("distributed", "gguf", "jinja2", "matplotlib", "mlx", "pyarrow", "safetensors", "tokenizers", "vulkan")
+# fmt: off
+HEAVY = (
+    "cryptography", "distributed", "gguf", "jinja2", "matplotlib", "mlx", "pyarrow", "safetensors", "tokenizers",
+    "vulkan",
+)
+# fmt: on
 IMPORT_NAMES = {"attrs": ("attr", "attrs")}
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 60
@@ -26,7 +31,7 @@ def declared() -> frozenset[str]:
     """Import names of everything ``pyproject.toml`` lets the package depend on."""
     project = tree.pyproject()["project"]
     extras = project["optional-dependencies"]
-    parts = ("mlx", "vulkan", "lab", "cluster", "plots")
+    parts = ("mlx", "vulkan", "lab", "cluster", "plots", "store")
     lines = [*project["dependencies"], *(line for part in parts for line in extras[part])]
     names = [re.split(r"[^\w.-]", line, maxsplit=1)[0].replace("-", "_").lower() for line in lines]
     return frozenset(module for name in names for module in IMPORT_NAMES.get(name, (name,)))

@@ -15,18 +15,24 @@ from coresident.policies.catalog import CATALOG
 from coresident.runtime.config import load_config
 
 from coresident import load_request
+from support.signed import signer
+from support.tiny_models import write_gguf
 from support.tree import ROOT
 
-README, POLICY = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## Write your own policy\n")
+README, TRUST, _, POLICY = re.split(
+    r"^## (?:Trust and recovery|On a Mac|Write your own policy)\n",
+    (ROOT / "README.md").read_text(encoding="utf-8"),
+    flags=re.MULTILINE,
+)
 
 
 def blocks(language: str, text: str = README) -> list[str]:
-    """Fenced blocks of one language, in order; of the README up to its section on policies, or of another text."""
+    """Fenced blocks of one language, in order; of the README up to its section on trust, or of another text."""
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
-def run(command: list[str], folder: Path) -> str:
-    environment = {key: value for key, value in os.environ.items() if key != "CORESIDENT_MODEL"}
+def run(command: list[str], folder: Path, **more: str) -> str:
+    environment = {key: value for key, value in os.environ.items() if key != "CORESIDENT_MODEL"} | more
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
@@ -114,6 +120,32 @@ def test_the_configuration_example_is_one(tmp_path: Path) -> None:
     config = load_config(path)
     assert config.generation.context == 8192
     assert config.policies.ordering.parameters == {"share": 0.1}
+
+
+def test_the_recovery_example_runs(folder: Path) -> None:
+    (program,) = blocks("python", TRUST)
+    assert run([sys.executable, "-c", program], folder) == "completed\nTrue\n"
+
+
+def test_the_store_example_signs_a_model_that_a_worker_process_serves(tmp_path: Path) -> None:
+    signer()
+    (tmp_path / "models").mkdir()
+    write_gguf(tmp_path / "models" / "sea.gguf", "llama", tokenizer=True)
+    home = {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    (commands,), (config,) = blocks("sh", TRUST), blocks("toml", TRUST)
+    said = [run([sys.executable, "-m", *shlex.split(line)], tmp_path, **home) for line in commands.splitlines()]
+    assert "sea" in said[-2]
+    # The tiny model knows no whole word of a verbalizer: it decides nothing.
+    (tmp_path / "app.toml").write_text("decision = false\n" + config, encoding="utf-8")
+    program = (
+        "import trio, coresident\n"
+        "async def main():\n"
+        "    async with coresident.open_scheduler('app.toml') as scheduler:\n"
+        "        answer = await scheduler.generate('sea', max_tokens=3)\n"
+        "        print(answer.outcome, scheduler.statistics().executor.kind)\n"
+        "trio.run(main)\n"
+    )
+    assert run([sys.executable, "-c", program], tmp_path, **home) == "completed process\n"
 
 
 def test_the_two_commands_are_the_makefile_s() -> None:
