@@ -30,11 +30,13 @@ def test_R52_R54_R56_R66_every_identity_holds_and_every_control_differs(tmp_path
     if openblas.library() is None:
         require_or_skip("mlx", "no OpenBLAS to put in the place of MLX's BLAS: apt-get install libopenblas0-pthread")
     options = ["-k", CHOSEN, "-p", "support.openblas", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/t"]
+    options += ["-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", str(TESTS.parent)]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *(str(TESTS / name) for name in IDENTITIES)],
         capture_output=True,
         text=True,
-        cwd=TESTS.parent,
+        # Not the checkout: Python would take the package from there, and not the one that is installed.
+        cwd=tmp_path,
         env={**os.environ, openblas.VARIABLE: "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)},
     )
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
