@@ -1,4 +1,4 @@
-"""A worker process that breaks on command: ``python faulty_worker.py FOLDER``.
+"""A worker process that breaks on command: ``python faulty_worker.py FOLDER LAST_SECONDS``.
 
 A file ``fault.json`` in the folder says where (``operation``, ``segment``) and how (``act``); it is taken once. Point 0
 is before an operation's first segment, point ``k`` the end of its ``k``-th.
@@ -16,7 +16,7 @@ import time
 import types
 from pathlib import Path
 
-FOLDER = Path(sys.argv[1])
+FOLDER, LAST_SECONDS = Path(sys.argv[1]), float(sys.argv[2])
 # The frames' own file descriptors, before the worker claims them.
 OUT = os.dup(1)
 OPERATIONS = ("load", "warm", "prefill", "decode", "score", "copy", "save", "restore", "store", "fetch")
@@ -161,7 +161,7 @@ def main():
         point("open", 0)
         return attrs.evolve(opened, backend=FaultyBackend(opened.backend))
 
-    serve(opener, grace=0.2)
+    serve(opener, grace=LAST_SECONDS)
 
 
 if __name__ == "__main__":

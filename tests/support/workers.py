@@ -151,8 +151,9 @@ async def workers(
         check_closed(assembly, folder)
 
 
-def command_in(folder: Path) -> tuple[str, ...]:
-    return (sys.executable, "-P", str(SCRIPT), str(folder))
+def command_in(folder: Path, last_seconds: float = 0.2) -> tuple[str, ...]:
+    """A worker that takes its orders from ``folder``; at its end it waits so long for what still runs."""
+    return (sys.executable, "-P", str(SCRIPT), str(folder), str(last_seconds))
 
 
 @cache

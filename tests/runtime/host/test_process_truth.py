@@ -23,7 +23,7 @@ from structlog.testing import capture_logs
 
 from coresident import SamplingParams
 from support.live import LONG, run
-from support.workers import Direct, needs_proc, pids_in, small_assembly, state_of, workers
+from support.workers import Direct, command_in, needs_proc, pids_in, small_assembly, state_of, workers
 
 pytestmark = needs_proc
 
@@ -174,7 +174,7 @@ def test_a_load_that_is_given_up_while_its_worker_starts_ends_at_once(tmp_path):
 
 def test_what_fails_in_a_worker_that_a_repair_replaces_is_no_fault_of_the_repair(tmp_path):
     async def main():
-        bench = Direct(tmp_path)
+        bench = Direct(tmp_path, grace=30.0, command=command_in(tmp_path, last_seconds=30.0))
         async with bench.executor.running():
             bench.run(1, LoadWork("generation"))
             assert isinstance(await bench.ended(1), Finished)

@@ -19,7 +19,7 @@ from coresident.runtime.worker.child import EXIT_CLEAN, EXIT_DAMAGED
 from coresident.runtime.worker.flat import decode_body, encode_body
 from coresident.runtime.worker.frames import FrameDecoder, encode_frame
 
-from support.workers import SCRIPT, needs_proc, pids_in, state_of
+from support.workers import SCRIPT, command_in, needs_proc, pids_in, state_of
 
 CONFIG = json.dumps({"generation": {"model": "synthetic", "context": 64, "chunk": 16}, "decision": False})
 
@@ -85,7 +85,7 @@ def test_R43_R46_R77_the_worker_answers_in_frames_alone_and_ends_with_its_input(
     [(b"\x05\x00\x00\x00ab", "inside a frame"), (b"\xff" * 8, "the limit is"), (encode_frame(b"{}"), "no object with")],
 )
 def test_R43_a_worker_whose_input_is_damaged_says_so_and_ends(data, said, tmp_path):
-    with child((sys.executable, "-P", str(SCRIPT), str(tmp_path))) as it:
+    with child(command_in(tmp_path)) as it:
         it.process.stdin.write(data)
         code, err = it.end()
         assert code == EXIT_DAMAGED
