@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 
 import pytest
 from coresident.runtime.backends.reference import threads
@@ -47,6 +48,25 @@ def test_the_smallest_limit_asked_for_is_in_force():
     wide.release()
     wide.release()
     assert blas() == {2}
+
+
+def test_a_limit_is_in_force_whichever_threads_set_others_before():
+    """Every scheduler has a device thread of its own, and the program may have set limits before on its main one."""
+    seen = []
+
+    def use():
+        limit = BlasLimit(1)
+        limit.hold()
+        seen.append(blas())
+        limit.release()
+        seen.append(blas())
+
+    for _ in range(2):
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+        use()
+    assert seen == [{1}, {2}] * 4
 
 
 def test_a_backend_that_is_collected_leaves_no_limit_behind():

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+import threadpoolctl  # type: ignore[import-untyped]
 
 
 class _Shared:
@@ -18,7 +20,7 @@ class _Shared:
         # Reentrant, because a holder may be collected, and so let go, inside of another's call.
         self._lock = threading.RLock()
         self._held: dict[int, int] = {}
-        self._before: threadpool_limits | None = None
+        self._before: threadpoolctl.threadpool_limits | None = None
 
     def hold(self, holder: int, threads: int) -> None:
         with self._lock:
@@ -33,11 +35,28 @@ class _Shared:
             if self._held:
                 self._apply()
                 return
-            self._before.restore_original_limits()
+            with _in_control():
+                self._before.restore_original_limits()
             self._before = None
 
-    def _apply(self) -> threadpool_limits:
-        return threadpool_limits(limits=min(list(self._held.values())), user_api="blas")
+    def _apply(self) -> threadpoolctl.threadpool_limits:
+        with _in_control():
+            return threadpoolctl.threadpool_limits(limits=min(list(self._held.values())), user_api="blas")
+
+
+@contextmanager
+def _in_control() -> Iterator[None]:
+    """Let this thread set OpenBLAS's limit.
+
+    Since threadpoolctl 3.8 one thread is in control, and what others ask for is silently ignored.
+    """
+    controller = getattr(threadpoolctl, "OpenBLASController", None)
+    clear = getattr(controller, "clear_controlling_thread", lambda force: None)
+    clear(force=True)
+    try:
+        yield
+    finally:
+        clear(force=True)
 
 
 _SHARED = _Shared()
