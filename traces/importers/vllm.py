@@ -25,6 +25,7 @@ from .values import output_tokens, prompt_tokens, seconds
 NAME = "vllm"
 FIELDS = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
 _STAMPS = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
+_OPTIONAL = "scheduled_ts"
 
 
 def open_vllm(path: Path, settings: Settings, stack: ExitStack) -> Opened:
@@ -49,7 +50,7 @@ def _turns(source: Source, unnamed: Unnamed) -> Iterator[Turn]:
 
 
 def _end(row: Row) -> End:
-    stamps = [(name, row.get(name, seconds)) for name in _STAMPS if name in row.fields]
+    stamps = [(name, row.get(name, seconds)) for name in _STAMPS if name != _OPTIONAL or name in row.fields]
     for (before, early), (after, late) in pairwise(stamps):
         if late < early:
             raise row.invalid(f"{after} is {late / 1e9} s, before {before} at {early / 1e9} s")

@@ -78,6 +78,7 @@ CASES = [
     ),
     ("vllm", VLLM.replace("27536.75", "27536.25"), "row 2: its time is 0.25 s before"),
     ("vllm", VLLM.replace("last_token_ts", "last"), "last_token_ts missing"),
+    ("vllm", "last_by_row".join(VLLM.rsplit("last_token_ts", 1)), "row 2: last_token_ts is missing"),
     ("weka", weka(**{"in": 64}), "request 1: in and hash_ids do not agree: 64 tokens have 2 ids"),
     ("weka", weka(**{"in": 0}), "request 1: in is 0"),
     ("weka", weka(api_time=-2.0), "request 1: api_time is -2.0"),
