@@ -53,11 +53,14 @@ class ContextExceeded(InvalidRequest):
 
 
 class BudgetExceeded(CoresidentError):
-    """Bytes were asked for that the partition or a budget in it does not have. Carries asked and available bytes."""
+    """Bytes were asked for that the partition or a budget in it does not have. Carries asked and available bytes.
 
-    def __init__(self, what: str, asked: int, available: int, advice: str) -> None:
+    A device may run out of allocations too; ``unit`` then says so.
+    """
+
+    def __init__(self, what: str, asked: int, available: int, advice: str, unit: str = "bytes") -> None:
         super().__init__(
-            f"{what} asks for {asked} bytes, {available} are available, {asked - available} are missing: {advice}",
+            f"{what} asks for {asked} {unit}, {available} are available, {asked - available} are missing: {advice}",
             what=what,
             asked=asked,
             available=available,

@@ -33,14 +33,23 @@ class Buffer:
 
 @attrs.frozen
 class AllocationPlan:
-    """What a backend will allocate; ``max_buffer`` is the device's largest single allocation, if it has one."""
+    """What a backend will allocate.
+
+    ``max_buffer`` is the device's largest single allocation in bytes, and ``max_buffers`` how many allocations it
+    leaves to plans, if it has such limits.
+    """
 
     buffers: tuple[Buffer, ...]
     max_buffer: int | None = None
+    max_buffers: int | None = None
 
     @property
     def total(self) -> int:
         return sum(buffer.total for buffer in self.buffers)
+
+    @property
+    def allocations(self) -> int:
+        return sum(buffer.count for buffer in self.buffers)
 
     def by_account(self) -> dict[str, int]:
         """Bytes per ledger account."""
@@ -54,6 +63,10 @@ class AllocationPlan:
         if self.max_buffer is None:
             return None
         return next((buffer for buffer in self.buffers if buffer.bytes > self.max_buffer), None)
+
+    def too_many(self) -> bool:
+        """Whether the device has fewer allocations than the plan needs."""
+        return self.max_buffers is not None and self.allocations > self.max_buffers
 
     def missing(self, available: int) -> int:
         """Bytes that ``available`` lacks; 0 when the plan fits."""
@@ -73,8 +86,8 @@ class Admission:
 
 
 def fits(plan: AllocationPlan, available: int) -> bool:
-    """Whether every buffer can be allocated and all of them together fit."""
-    return plan.oversized() is None and plan.missing(available) == 0
+    """Whether every buffer can be allocated and all of them together fit, in bytes and in number."""
+    return plan.oversized() is None and not plan.too_many() and plan.missing(available) == 0
 
 
 def admit_context(cap: int, plan_for: PlanFor, available: int, what: str = "model") -> Admission:
@@ -84,7 +97,8 @@ def admit_context(cap: int, plan_for: PlanFor, available: int, what: str = "mode
 
     Raises:
         InvalidRequest: the cap is not positive.
-        BudgetExceeded: not even the smallest candidate fits; carries its bytes and what was available.
+        BudgetExceeded: not even the smallest candidate fits; carries what it asks for and what was available, in bytes
+            or in allocations.
     """
     if cap <= 0:
         raise InvalidRequest(f"context of {what} is {cap}: it must be a positive number of tokens", context=cap)
@@ -95,16 +109,29 @@ def admit_context(cap: int, plan_for: PlanFor, available: int, what: str = "mode
         plan = plan_for(context)
         if fits(plan, available):
             return Admission(context, plan, capped=False)
-    oversized = plan.oversized()
-    if oversized is not None and plan.missing(available) == 0:
-        raise BudgetExceeded(
-            f"buffer {oversized.name} of {what}",
-            oversized.bytes,
-            plan.max_buffer or 0,
-            "the device cannot allocate it in one piece at any context; use a smaller model or another device",
+    raise _refused(plan, available, what, min(cap, CONTEXT_GRID))
+
+
+def _refused(plan: AllocationPlan, available: int, what: str, context: int) -> BudgetExceeded:
+    """Why the smallest candidate does not fit."""
+    if plan.missing(available) == 0:
+        oversized = plan.oversized()
+        if oversized is not None:
+            return BudgetExceeded(
+                f"buffer {oversized.name} of {what}",
+                oversized.bytes,
+                plan.max_buffer or 0,
+                "the device cannot allocate it in one piece at any context; use a smaller model or another device",
+            )
+        return BudgetExceeded(
+            f"{what} with a context of {context} tokens",
+            plan.allocations,
+            plan.max_buffers or 0,
+            "the device allows no more at once; use fewer slots, a smaller model or another device",
+            unit="allocations",
         )
-    raise BudgetExceeded(
-        f"{what} with a context of {min(cap, CONTEXT_GRID)} tokens",
+    return BudgetExceeded(
+        f"{what} with a context of {context} tokens",
         plan.total,
         available,
         "enlarge the partition, lower the workspace, retained bytes or slots, or use a smaller model",

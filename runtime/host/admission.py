@@ -152,8 +152,9 @@ def plan_at(config: Config, backend: Backend, heads: tuple[str, ...], context: i
     """What all resident models allocate at a candidate context."""
     plans = [backend.plan(model, request) for model, request in plan_requests(config, context, heads).items()]
     limits = [plan.max_buffer for plan in plans if plan.max_buffer is not None]
+    counts = [plan.max_buffers for plan in plans if plan.max_buffers is not None]
     buffers = tuple(buffer for plan in plans for buffer in plan.buffers)
-    return AllocationPlan(buffers, min(limits, default=None))
+    return AllocationPlan(buffers, min(limits, default=None), min(counts, default=None))
 
 
 def _budgets(config: Config) -> tuple[Buffer, ...]:

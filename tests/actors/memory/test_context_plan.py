@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 from coresident.actors.errors import BudgetExceeded, InvalidRequest
-from coresident.actors.memory.plan import AllocationPlan, Buffer, admit_context
+from coresident.actors.memory.plan import AllocationPlan, Buffer, admit_context, fits
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,6 +90,35 @@ def test_a_buffer_that_no_context_makes_small_enough_is_named():
     with pytest.raises(BudgetExceeded, match=r"buffer weights of tiny asks for 900 bytes, 500 are available") as caught:
         admit_context(1024, linear(0, fixed=900, max_buffer=500), 10_000, what="tiny")
     assert caught.value.details == {"what": "buffer weights of tiny", "asked": 900, "available": 500}
+
+
+def test_a_limit_of_the_number_of_allocations_shrinks_the_context():
+    """A cache that is cut into allocations of 1,024 tokens, beside two others."""
+
+    def plan_for(context):
+        cut = Buffer("kv", "kv/generation", 1 << 20, count=-(-context // 1024))
+        return AllocationPlan((Buffer("weights", "weights", 1000, count=2), cut), max_buffers=10)
+
+    admission = admit_context(100_000, plan_for, 1 << 30)
+    assert admission.context == 8192
+    assert admission.plan.allocations == 10
+
+
+def test_an_allocation_counts_though_its_bytes_are_few():
+    plan = AllocationPlan((Buffer("kv", "kv/generation", 1, count=3),), max_buffers=2)
+    assert plan.too_many()
+    assert not fits(plan, 1 << 30)
+    assert fits(attrs.evolve(plan, max_buffers=3), 1 << 30)
+
+
+def test_allocations_that_no_context_makes_few_enough_are_counted_in_the_refusal():
+    def plan_for(context):
+        return AllocationPlan((Buffer("weights", "weights", 10, count=7),), max_buffers=4)
+
+    with pytest.raises(BudgetExceeded, match=r"tiny with .* asks for 7 allocations, 4 are available, 3 are missing"):
+        admit_context(1024, plan_for, 10_000, what="tiny")
+    with pytest.raises(BudgetExceeded, match="asks for 70 bytes, 60 are available"):
+        admit_context(1024, plan_for, 60, what="tiny")
 
 
 def test_a_refusal_says_what_is_missing():
