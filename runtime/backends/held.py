@@ -103,6 +103,11 @@ class ModelShelf(Generic[FactsT, ResidentT]):
         """The model's heads: name to ``rank``, ``probability`` or ``choice``."""
         return {name: head.kind for name, head in self._known(model).heads.items()}
 
+    def holds_weights(self, model: str) -> bool:
+        """Whether a load may keep the model's weights, so that it reads no file."""
+        resident = self._residents.get(model)
+        return resident is not None and resident.is_loaded
+
     def _known(self, model: str) -> FactsT:
         if model not in self._facts:
             if model not in self._models:

@@ -39,13 +39,17 @@ class VerifyingBackend:
             ArtifactInvalid: a file is not what its manifest says, and was not to be replaced, or could not be.
         """
         stored = self.stored.get(model)
-        # A process that has just begun has no weights, whatever it is told of those that are kept.
-        if stored is not None and (weights or model not in self._loaded):
+        if stored is not None and (weights or not self._kept(model)):
             self._loaded.discard(model)
             if model not in self._repairing or (yield from _repair(stored)):
                 yield from _verify(stored)
         yield from self._inner.load(model, request, weights)
         self._loaded.add(model)
+
+    def _kept(self, model: str) -> bool:
+        """Whether there are weights to keep: a process that has just begun has none, nor has a device that was lost."""
+        holds: Callable[[str], bool] = getattr(self._inner, "holds_weights", lambda _: True)
+        return model in self._loaded and holds(model)
 
     def unload(self, model: str) -> None:
         """Free the model; the next load of it verifies again."""

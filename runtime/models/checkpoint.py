@@ -23,19 +23,22 @@ BLOCK_ELEMENTS = 1 << 20
 
 RowIndex = NDArray[np.intp]
 ReadRows = Callable[[RowIndex], NDArray[np.float32]]
+ReadPacked = Callable[[slice], NDArray[np.uint8]]
 
 
 @attrs.frozen
 class Tensor:
     """A named tensor of a file. ``read`` gives the rows (first axis) of an index array as float32, dequantized.
 
-    ``order`` permutes rows on the way: row ``i`` of the tensor is row ``order[i]`` of the file.
+    ``packed`` gives a range of rows as the file has them, ``stored`` says how: uint8 ``(rows, bytes of a row)``, not
+    permuted. ``order`` permutes rows on the way: row ``i`` of the tensor is row ``order[i]`` of the file.
     """
 
     name: str
     shape: tuple[int, ...]
     stored: str
     read: ReadRows
+    packed: ReadPacked
     order: RowIndex | None = None
 
     def blocks(self) -> Iterator[tuple[slice, NDArray[np.float32]]]:

@@ -157,12 +157,22 @@ def _tensor(path: Path, info: TensorInfo) -> Tensor:
         raise invalid(str(path), f"shape of {info.name}", info.shape, "a tensor without values means nothing")
     if len(info.shape) == 1 and info.kind.name not in PLAIN:
         raise invalid(str(path), f"type of {info.name}", info.kind.name, f"vectors are stored as {', '.join(PLAIN)}")
-    return Tensor(info.name, info.shape, info.kind.name, lambda rows: _read_rows(path, info, rows))
+    return Tensor(
+        info.name,
+        info.shape,
+        info.kind.name,
+        lambda rows: _read_rows(path, info, rows),
+        lambda rows: np.asarray(_mapped(path, info)[rows]),
+    )
+
+
+def _mapped(path: Path, info: TensorInfo) -> NDArray[np.uint8]:
+    return np.memmap(path, np.uint8, "r", info.offset, (info.shape[0], info.size // info.shape[0]))
 
 
 def _read_rows(path: Path, info: TensorInfo, rows: RowIndex) -> NDArray[np.float32]:
-    raw = np.memmap(path, np.uint8, "r", info.offset, (info.shape[0], info.size // info.shape[0]))
-    return values(np.asarray(raw[rows]), info.kind).reshape(len(rows), *info.shape[1:])
+    raw = np.asarray(_mapped(path, info)[rows])
+    return values(raw, info.kind).reshape(len(rows), *info.shape[1:])
 
 
 def values(raw: NDArray[np.uint8], kind: GGMLQuantizationType) -> NDArray[np.float32]:

@@ -188,3 +188,11 @@ def write_linear_heads(path: Path, heads: Iterable[LinearHead], digest: str) -> 
         tensors[f"{head.name}.bias"] = np.array([head.bias], np.float32)
         metadata[f"kind.{head.name}"] = head.kind
     save_file(tensors, str(path), metadata=metadata)
+
+
+def logsumexp(logits: NDArray[np.float32]) -> float:
+    """``log(sum(exp(logits)))`` without overflow; the logits are overwritten."""
+    most = np.max(logits)
+    np.subtract(logits, most, out=logits)
+    np.exp(logits, out=logits)
+    return float(most) + float(np.log(np.sum(logits)))

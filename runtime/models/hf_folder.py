@@ -142,7 +142,11 @@ def _tensor(path: Path, base: int, name: str, entry: Mapping[str, Any]) -> Tenso
         # The upper half of a float32 is exactly its bfloat16, which NumPy does not have.
         return (raw.astype(np.uint32) << 16).view(np.float32) if stored == "BF16" else raw.astype(np.float32)
 
-    return Tensor(name, shape, stored, read)
+    def packed(rows: slice) -> NDArray[np.uint8]:
+        raw = np.memmap(path, STORED[stored], "r", offset, shape)[rows]
+        return np.asarray(raw.reshape(len(raw), -1)).view(np.uint8)
+
+    return Tensor(name, shape, stored, read, packed)
 
 
 def _our_name(name: str) -> str:

@@ -71,4 +71,7 @@ def _tensor(name: str, values: NDArray[np.float32]) -> Tensor:
     def read(rows: RowIndex) -> NDArray[np.float32]:
         return values[rows]
 
-    return Tensor(name, values.shape, "F32", read)
+    def packed(rows: slice) -> NDArray[np.uint8]:
+        return values[rows].reshape(len(values[rows]), -1).view(np.uint8)
+
+    return Tensor(name, values.shape, "F32", read, packed)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from coresident.actors.errors import InvalidRequest
 from coresident.actors.work import PrefixFile
-from coresident.runtime.backends.reference.cache import BLOCK
+from coresident.runtime.backends.blobs import BLOCK
 
 from support.reference import MODEL, REQUEST, drain, opened, prefill
 

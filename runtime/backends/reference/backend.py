@@ -6,8 +6,10 @@ from collections.abc import Generator, Mapping, Sequence
 
 from ....actors.errors import InvalidRequest
 from ....actors.memory.plan import AllocationPlan
-from ....actors.work import PrefixFile, StepShape
+from ....actors.work import StepShape
 from ...models.locate import ModelSource
+from ..blob_shelf import BlobShelf
+from ..blobs import BLOCK
 from ..contract import (
     Capabilities,
     DecodeInput,
@@ -17,12 +19,12 @@ from ..contract import (
     Segment,
     Workspace,
 )
-from ..held import ModelShelf, check_rows
-from ..prefix_file import read_prefix, write_prefix
+from ..facts import DecoderFacts
+from ..held import check_rows
 from .accounting import model_plan, step_charge
-from .cache import BLOCK, Blob, copy_slot, restore_slot, save_slot
-from .layout import Array
-from .resident import Facts, Resident, read_facts
+from .cache import copy_slot, restore_slot, save_slot
+from .layout import Array, read_weights
+from .resident import Resident, read_facts
 from .shapes import ChunkShape, with_region
 from .steps import run_decode, run_logits, run_prefill, run_score, run_warm
 from .threads import BlasLimit
@@ -31,7 +33,7 @@ from .workspace import RegionPool, ScratchWorkspace
 POOL_LIMIT = 32 << 20
 
 
-class ReferenceBackend(ModelShelf[Facts, Resident]):
+class ReferenceBackend(BlobShelf[DecoderFacts, Resident]):
     """Runs decoders with NumPy on the calling thread.
 
     ``models`` gives each model key its source. ``threads`` limits BLAS from the first load to the last unload (a
@@ -82,7 +84,7 @@ class ReferenceBackend(ModelShelf[Facts, Resident]):
         self._blas.hold()
         if weights:
             resident.weights = None
-            resident.weights = yield from facts.load(self._models[model])
+            resident.weights = yield from read_weights(facts.reopen(self._models[model]))
         resident.loaded()
         resident.allocate(request)
         yield Segment(last=True)
@@ -174,25 +176,6 @@ class ReferenceBackend(ModelShelf[Facts, Resident]):
         blob = resident.blob(handle)
         blob.check(resident.facts.geometry, tokens)
         yield from restore_slot(blob, resident.slot("generation", slot), tokens)
-
-    def store(self, model: str, handle: int, file: PrefixFile) -> Generator[Segment, None, None]:
-        """Write retained KV to a file straight from where it lies. Raises like ``write_prefix``."""
-        resident = self._resident(model)
-        geometry, tokens, blob = resident.facts.geometry, len(file.tokens), resident.blob(handle)
-        blob.check(geometry, tokens)
-        yield from write_prefix(file, self.name, geometry, blob.pieces(tokens))
-
-    def fetch(self, model: str, handle: int, file: PrefixFile) -> Generator[Segment, None, None]:
-        """Read a file to where its KV is retained. Raises ``ArtifactInvalid`` when it is not the model's."""
-        resident = self._resident(model)
-        resident.check_free(handle)
-        geometry, tokens = resident.facts.geometry, len(file.tokens)
-        blob = Blob.empty(geometry, tokens)
-        yield from read_prefix(file, self.name, geometry, blob.pieces(tokens))
-        resident.retained[handle] = blob
-
-    def drop(self, model: str, handle: int) -> None:
-        self._holder(model).retained.pop(handle, None)
 
 
 def _scratch(workspace: Workspace) -> ScratchWorkspace:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ...models.architecture import DecoderConfig
-from ...models.heads import Head, LinearHead, VerbalizerHead
+from ...models.heads import Head, LinearHead, VerbalizerHead, logsumexp
 from .layout import Array, ModelWeights
 from .workspace import ScratchWorkspace, aligned
 
@@ -61,11 +61,3 @@ def _against_all_others(
     positive = logsumexp(logits[chosen])
     logits[chosen] = -np.inf
     return positive - logsumexp(logits)
-
-
-def logsumexp(logits: Array) -> float:
-    """``log(sum(exp(logits)))`` without overflow; the logits are overwritten."""
-    most = np.max(logits)
-    np.subtract(logits, most, out=logits)
-    np.exp(logits, out=logits)
-    return float(most) + float(np.log(np.sum(logits)))
