@@ -1,0 +1,1 @@
+"""Compute shaders: GLSL sources, their compiled SPIR-V, and the manifest that ties the two together."""
