@@ -35,6 +35,7 @@ class Logged(StrEnum):
     LEASE_TAKEN = "lease.taken"
     LEASE_RELEASED = "lease.released"
     LEASE_UNAVAILABLE = "lease.unavailable"
+    PIPELINE_CACHE_IGNORED = "pipeline_cache.ignored"
     ARTIFACT_VERIFIED = "artifact.verified"
     ARTIFACT_DAMAGED = "artifact.damaged"
     ARTIFACT_REPLACED = "artifact.replaced"
