@@ -16,10 +16,11 @@ import cattrs
 from attrs import validators
 
 from ..actors.errors import InvalidRequest
-from .backends.contract import MARGIN_PERCENT
 from .backends.device_file import load_device
+from .config_checks import at_least, positive
+from .config_device import ESTIMATED, MODELLED, DeviceConfig
 from .config_store import HostConfig, StoreConfig
-from .config_worker import PROCESS, THREAD, DriverConfig, is_executor
+from .config_worker import DriverConfig
 from .sizes import GIB, MIB, Bytes, parse_bytes
 from .structuring import check_table, faults_in, strict_converter
 
@@ -28,6 +29,7 @@ __all__ = [
     "ESTIMATED",
     "GIB",
     "MIB",
+    "MODELLED",
     "Bytes",
     "Config",
     "DecisionConfig",
@@ -46,20 +48,6 @@ __all__ = [
     "structure",
 ]
 
-MODELLED = "modelled"
-ESTIMATED = "mlx"
-
-
-def _at_least(least: int) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
-    def check(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-        if value < least:
-            raise ValueError(f"{attribute.name} is {value}: it must be at least {least}")
-
-    return check
-
-
-_positive = _at_least(1)
-
 
 def _words(least: int) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
     def check(_: Any, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
@@ -67,61 +55,6 @@ def _words(least: int) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
             raise ValueError(f"{attribute.name} is {list(value)}: it needs at least {least} words, none of them empty")
 
     return check
-
-
-@attrs.frozen
-class DeviceConfig:
-    """The device: its backend, partition and workspace budget in bytes.
-
-    ``yield_ms`` is how long a segment should last at most: grants with a longer one are counted in the statistics.
-    ``threads`` of the reference backend's matrix products; 0 lets the backend choose. ``model`` of the modelled backend
-    is a device model that ships with the package, or a TOML file of one: partition and workspace are then its own,
-    unless they are set here. ``id`` names the physical device and ``physical`` its bytes, where what is found is not
-    right: all partitions of one id must fit into it together.
-
-    ``executor`` is ``thread``, or ``process`` for a worker that may die without taking the program along, and that
-    alone sees ``driver``. A grant that has not ended after ``step_seconds`` hangs; after ``load_seconds``, if it loads,
-    warms up, or reads or writes a file. ``margin``, in percent, goes on top of every workspace charge of ``mlx``, whose
-    charges are estimates.
-    """
-
-    backend: str = "reference"
-    model: str = attrs.field(default="", kw_only=True)
-    partition: Bytes = attrs.field(validator=_positive)
-    workspace: Bytes = attrs.field(validator=_positive)
-    yield_ms: int = attrs.field(default=25, validator=_positive)
-    threads: int = attrs.field(default=0, validator=_at_least(0))
-    id: str = attrs.field(default="", kw_only=True)
-    physical: Bytes = attrs.field(default=Bytes(0), validator=_at_least(0), kw_only=True)
-    executor: str = attrs.field(default=THREAD, validator=is_executor, kw_only=True)
-    step_seconds: int = attrs.field(default=120, validator=_positive, kw_only=True)
-    load_seconds: int = attrs.field(default=1800, validator=_positive, kw_only=True)
-    driver: DriverConfig = attrs.field(default=DriverConfig(), kw_only=True)
-    margin: int = attrs.field(default=MARGIN_PERCENT, validator=_at_least(0), kw_only=True)
-
-    @partition.default
-    def _partition(self) -> Bytes:
-        return Bytes(load_device(self.model).partition if self.model else 2 * GIB)
-
-    @workspace.default
-    def _workspace(self) -> Bytes:
-        return Bytes(load_device(self.model).workspace if self.model else 192 * MIB)
-
-    def __attrs_post_init__(self) -> None:
-        if self.model and self.backend != MODELLED:
-            raise ValueError(
-                f"model is {self.model!r}, a device model, but backend is {self.backend!r}: only {MODELLED!r} has one"
-            )
-        if self.margin != MARGIN_PERCENT and self.backend != ESTIMATED:
-            raise ValueError(f"margin is {self.margin}, but backend is {self.backend!r}: only {ESTIMATED!r} has one")
-        if self.driver.manifest and self.executor != PROCESS:
-            raise ValueError(
-                f"driver is set, but executor is {self.executor!r}: only the environment of a {PROCESS!r} gets one"
-            )
-
-    def under(self, backend: str) -> DeviceConfig:
-        """The same device under a backend, without the margin of another."""
-        return self if backend == self.backend else attrs.evolve(self, backend=backend, margin=MARGIN_PERCENT)
 
 
 @attrs.frozen
@@ -135,10 +68,10 @@ class GenerationConfig:
     """
 
     model: str = ""
-    context: int = attrs.field(default=0, validator=_at_least(0))
-    sequences: int = attrs.field(default=2, validator=_positive)
-    chunk: int = attrs.field(default=256, validator=_positive)
-    retained: Bytes = attrs.field(default=Bytes(256 * MIB), validator=_at_least(0))
+    context: int = attrs.field(default=0, validator=at_least(0))
+    sequences: int = attrs.field(default=2, validator=positive)
+    chunk: int = attrs.field(default=256, validator=positive)
+    retained: Bytes = attrs.field(default=Bytes(256 * MIB), validator=at_least(0))
     reuse: str = attrs.field(default="exact", validator=validators.in_(("exact", "grid")))
 
 
@@ -173,9 +106,9 @@ class DecisionConfig:
     """
 
     model: str = attrs.field(default="same", validator=_named)
-    context: int = attrs.field(default=1024, validator=_positive)
-    rows_per_slice: int = attrs.field(default=2, validator=_positive)
-    max_rows: int = attrs.field(default=64, validator=_positive)
+    context: int = attrs.field(default=1024, validator=positive)
+    rows_per_slice: int = attrs.field(default=2, validator=positive)
+    max_rows: int = attrs.field(default=64, validator=positive)
     heads: str = ""
     verbalizers: tuple[VerbalizerConfig, ...] = DEFAULT_VERBALIZERS
 
@@ -218,18 +151,18 @@ class LimitsConfig:
     have shown nothing are then run again. With 0 they fail, and a person or the application retries or repairs.
     """
 
-    requests: int = attrs.field(default=64, validator=_positive)
-    decisions: int = attrs.field(default=64, validator=_positive)
-    mailbox: int = attrs.field(default=1024, validator=_positive)
-    restarts: int = attrs.field(default=0, validator=_at_least(0))
-    restart_seconds: int = attrs.field(default=60, validator=_positive)
+    requests: int = attrs.field(default=64, validator=positive)
+    decisions: int = attrs.field(default=64, validator=positive)
+    mailbox: int = attrs.field(default=1024, validator=positive)
+    restarts: int = attrs.field(default=0, validator=at_least(0))
+    restart_seconds: int = attrs.field(default=60, validator=positive)
 
 
 @attrs.frozen
 class Config:
     """Everything a scheduler is opened with. ``decision`` may be ``None`` (``false`` in TOML): no decision model."""
 
-    device: DeviceConfig = DeviceConfig()
+    device: DeviceConfig = attrs.field(factory=DeviceConfig)
     generation: GenerationConfig = GenerationConfig()
     decision: DecisionConfig | None = DecisionConfig()
     policies: PoliciesConfig = PoliciesConfig()

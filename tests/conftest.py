@@ -16,6 +16,7 @@ LONG_FILES = (
     "test_smollm2.py",
     "test_one_story.py",
     "test_mlx_e8.py",
+    "test_vulkan_e8.py",
     "test_report_in_browser.py",
     "test_process_kills.py",
     "test_mlx_openblas.py",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -22,9 +21,10 @@ from .verifying import verifying
 if TYPE_CHECKING:
     from .mlx.backend import MlxBackend
     from .reference import ReferenceBackend
+    from .vulkan.backend import VulkanBackend
+    from .vulkan.survey import Survey
 
-NAMES = ("reference", "mlx", "modelled")
-PLANNED = ("vulkan",)
+NAMES = ("reference", "mlx", "vulkan", "modelled")
 
 
 @attrs.frozen
@@ -45,18 +45,14 @@ class Availability:
     note: str
 
 
-def availability() -> tuple[Availability, ...]:
-    """Every backend name and its state on this machine; imports nothing heavy."""
-    here = [
+def availability(vulkan: Survey) -> tuple[Availability, ...]:
+    """Every backend name and its state on this machine; imports nothing heavy. ``vulkan`` is what was found of it."""
+    return (
         Availability("reference", True, "NumPy on the CPU, the embedded default"),
         _mlx_here(),
+        Availability("vulkan", vulkan.chosen is not None, vulkan.note),
         Availability("modelled", True, "a cost model; computes nothing"),
-    ]
-    for name in PLANNED:
-        found = importlib.util.find_spec(name) is not None
-        note = "its package is installed, but this version has no such backend" if found else "not in this version"
-        here.append(Availability(name, False, note))
-    return tuple(here)
+    )
 
 
 def _mlx_here() -> Availability:
@@ -78,6 +74,8 @@ def open_backend(config: Config) -> Opened:
         return _reference(config)
     if name == "mlx":
         return _mlx(config)
+    if name == "vulkan":
+        return _vulkan(config)
     if name == "modelled":
         return _modelled(config, SleepingBackend)
     raise InvalidRequest(f"device.backend is {name!r}: this version has {', '.join(NAMES)}", backend=name)
@@ -115,7 +113,16 @@ def _mlx(config: Config) -> Opened:
     return _with_text(config, MlxBackend(sources, margin=config.device.margin, policy=policy), sources)
 
 
-def _with_text(config: Config, backend: ReferenceBackend | MlxBackend, sources: Mapping[str, ModelSource]) -> Opened:
+def _vulkan(config: Config) -> Opened:
+    from .vulkan.configured import open_vulkan
+
+    sources = model_sources(config)
+    return _with_text(config, open_vulkan(sources, config.device), sources)
+
+
+def _with_text(
+    config: Config, backend: ReferenceBackend | MlxBackend | VulkanBackend, sources: Mapping[str, ModelSource]
+) -> Opened:
     """A backend that computes, with its models' text sides, and with the heads that the configuration asks for."""
     kits = {key: TextKit.of(source, backend.describe(key).digest) for key, source in sources.items()}
     if config.decision is None:

@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from ...actors.errors import CoresidentError
+from ...actors.errors import ArtifactInvalid, CoresidentError
 from ...actors.work import DecisionRow, StepKind, StepShape
 from .batched import score_rows
 from .contract import Backend, DecodeInput, PlanRequest, Sampled, Segment, Workspace
@@ -194,13 +194,15 @@ def guarded(
 ) -> list[Finding]:
     """The findings of a check; one that breaks is a failed one, and the next ones still run.
 
-    ``told`` hears each as soon as it is there.
+    ``told`` hears each as soon as it is there. Raises ``ArtifactInvalid``: a damaged model says nothing of the backend.
     """
     found: list[Finding] = []
     try:
         for finding in run():
             found.append(finding)
             told(finding)
+    except ArtifactInvalid:
+        raise
     except Exception as error:
         # Whatever a device, a driver or a library raises here is what the check is there to find.
         message = error.message if isinstance(error, CoresidentError) else f"{type(error).__name__}: {error}"

@@ -6,9 +6,12 @@ import os
 import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .contract import Backend
+
+if TYPE_CHECKING:
+    from .vulkan.profile import Planned
 
 PACKAGES = {"mlx": ("mlx", "mlx-lm", "mlx-metal"), "vulkan": ("vulkan",)}
 
@@ -29,6 +32,8 @@ def environment(backend: Backend) -> dict[str, str | int]:
         facts[name] = _version(name)
     if backend.name == "mlx":
         facts |= _mlx_device()
+    if backend.name == "vulkan":
+        facts |= _vulkan_device(cast(Any, backend).planned)
     return facts
 
 
@@ -72,3 +77,15 @@ def _mlx_device() -> dict[str, str | int]:
     }
     facts: dict[str, str | int] = {"mlx device": f"{mx.default_device().type.name}, {limits.device}"}
     return facts | {name: value for name, value in told.items() if value is not None}
+
+
+def _vulkan_device(device: Planned) -> dict[str, str | int]:
+    """The device and its driver, and what bounds a buffer and all of them together."""
+    info = device.info
+    return {
+        "vulkan device": f"{info.kind}, {info.name}",
+        "driver": f"{info.driver}, Vulkan {'.'.join(map(str, info.api_version))}",
+        "largest buffer": info.limits.block,
+        "most buffers": info.limits.max_allocations,
+        "device memory": max(info.heaps, default=0),
+    }

@@ -107,7 +107,7 @@ def _registered(assembly: Assembly, stored: Mapping[str, StoredModel]) -> Regist
     config = assembly.config
     if config.host.registry == OFF:
         return None
-    physical = physical_of(config.device)
+    physical = physical_of(config.device, getattr(assembly.backend, "planned", None))
     claim = Claim(
         device=physical.id,
         partition=config.device.partition,

@@ -96,7 +96,8 @@ def _model(model: str, plan: PlanRequest, backend: Backend) -> ModelFacts:
     shapes = []
     if plan.slots:
         shapes.append(StepShape(StepKind.PREFILL, 1, min(plan.chunk, plan.context), min(plan.chunk, plan.context)))
-        shapes.append(StepShape(StepKind.DECODE, 1, 1, min(plan.chunk, plan.context)))
+        # Some backends warm up steps of several rows too; none takes more than a step over all slots.
+        shapes.append(StepShape(StepKind.DECODE, plan.slots, 1, min(plan.chunk, plan.context)))
     if plan.decision_slots:
         tokens = min(plan.chunk, plan.decision_context)
         shapes.append(StepShape(StepKind.DECISION, 1, tokens, tokens))

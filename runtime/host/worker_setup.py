@@ -59,7 +59,8 @@ class WorkerSetup:
 
     def config_text(self) -> str:
         """The parts that a backend is opened from, as JSON; policies and limits stay with the host."""
-        parts = attrs.asdict(self.config, filter=lambda attribute, value: value is not None)
+        config = attrs.evolve(self.config, device=self.config.device.inside())
+        parts = attrs.asdict(config, filter=lambda attribute, value: value is not None)
         return json.dumps({name: parts.get(name, False) for name in _PARTS})
 
 

@@ -71,15 +71,18 @@ def test_saved_copied_and_restored_positions_go_on_exactly(backend, cut, slot):
         assert same(prefill(backend, other, TOKENS[kept:], start=kept), cold)
 
 
-def test_another_grid_is_close_but_is_no_promise(backend):
-    """The negative control: products of other shapes may round differently, and do on a BLAS that is made for speed."""
+def test_another_grid_is_close_and_equal_where_that_is_promised(backend):
+    """The negative control where it is not: products of other shapes round differently on a BLAS made for speed."""
     on_grid = prefill(backend, 0, TOKENS)
     keep = Keep()
     space = workspace(backend, StepKind.PREFILL, len(TOKENS), len(TOKENS))
     drain(backend.prefill(space, MODEL, "generation", 1, 0, TOKENS, keep))
     space.close()
-    assert backend.capabilities.grid_bound
-    assert not interposed() or not same(keep.seen[-1], on_grid)
+    assert backend.capabilities.grid_bound == (backend.name != "vulkan")
+    if not backend.capabilities.grid_bound:
+        assert same(keep.seen[-1], on_grid)
+    elif interposed():
+        assert not same(keep.seen[-1], on_grid)
     np.testing.assert_allclose(keep.seen[-1], on_grid, atol=1e-4)
 
 
@@ -165,7 +168,7 @@ def test_slots_that_do_not_exist_are_refused(backend):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("tokens", [896, 500])
 def test_R66_teacher_forced_logits_behind_a_restored_prefix(name, tokens, tmp_path):
-    """Whole chunks: to the bit those of a cold run. Off the grid: not."""
+    """Whole chunks: to the bit those of a cold run. Off the grid: only where every chunking gives the same bits."""
     needs_rounding_by_shape(name)
     long = [(7 * index + 3) % 251 for index in range(1000)]
     device = opened_on(name, request=PlanRequest(context=1024, slots=3, chunk=128))
@@ -179,5 +182,5 @@ def test_R66_teacher_forced_logits_behind_a_restored_prefix(name, tokens, tmp_pa
     drain(device.fetch(MODEL, 2, file))
     drain(device.restore(MODEL, 2, tokens, handle=2))
     disk = KVSession(device, MODEL, 2, 128, tokens=long[:tokens]).logits(long[tokens:])
-    assert np.array_equal(disk, cold) == (tokens == 896)
+    assert np.array_equal(disk, cold) == (tokens == 896 or not device.capabilities.grid_bound)
     np.testing.assert_allclose(disk, cold, atol=1e-3)

@@ -12,8 +12,9 @@ from coresident.runtime.models.locate import ModelSource
 from support.openblas import interposed
 from support.parts import require_or_skip
 from support.reference import HEADS, MODEL, REQUEST, drain, opened
+from support.vulkan_here import needs_vulkan
 
-NAMES = ("reference", "mlx")
+NAMES = ("reference", "mlx", "vulkan")
 
 
 def opened_on(name: str, source: ModelSource | None = None, request: PlanRequest = REQUEST, **options: Any) -> Any:
@@ -21,15 +22,25 @@ def opened_on(name: str, source: ModelSource | None = None, request: PlanRequest
     needs(name)
     if name == "reference":
         return opened(source, request, **options)
-    from coresident.runtime.backends.mlx.backend import MlxBackend
-
-    backend = MlxBackend({MODEL: source or ModelSource(heads=HEADS)}, **options)
+    backend = _class_of(name)({MODEL: source or ModelSource(heads=HEADS)}, **options)
     drain(backend.load(MODEL, request, weights=True))
     return backend
 
 
+def _class_of(name: str) -> Any:
+    if name == "mlx":
+        from coresident.runtime.backends.mlx.backend import MlxBackend
+
+        return MlxBackend
+    from coresident.runtime.backends.vulkan.backend import VulkanBackend
+
+    return VulkanBackend
+
+
 def needs(name: str) -> None:
     """Skip the running test where a backend can't be, or fail it where it must be there."""
+    if name == "vulkan":
+        needs_vulkan()
     lacking = missing() if name == "mlx" else ()
     if lacking:
         require_or_skip("mlx", f"{', '.join(lacking)} not installed: {INSTALL}")

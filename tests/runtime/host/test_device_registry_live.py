@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 from coresident.actors.errors import BackendFault, BudgetExceeded, DeviceLost, InvalidRequest
+from coresident.runtime.backends.vulkan.describing import MemoryType
 from coresident.runtime.config import DeviceConfig, HostConfig
 from coresident.runtime.host import artifacts, physical
 from coresident.runtime.host.artifacts import VARIABLE, runtime_folder
@@ -23,7 +24,9 @@ from coresident.runtime.store.layer import OS_LAYER, Layer
 from coresident.runtime.store.locks import FileLock
 from structlog.testing import capture_logs
 
+from support.backends import needs
 from support.live import Bench, config, run
+from support.vulkan_life import device_info
 
 MIB = 2**20
 
@@ -231,3 +234,35 @@ def test_mlx_outside_macos_is_on_the_host_or_on_a_gpu_known_by_its_uuid(monkeypa
     assert physical_of(DeviceConfig("mlx")) == found
     monkeypatch.setattr(sys, "platform", "darwin")
     assert physical_of(DeviceConfig("mlx")) == Physical("host", 123)
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("cpu", Physical("host", 123)),
+        ("integrated", Physical("host", 123)),
+        ("discrete", Physical("00ff", 70)),
+        ("virtual", Physical("00ff", 70)),
+    ],
+)
+def test_R3_vulkan_is_on_the_host_or_on_a_gpu_known_by_its_uuid_with_the_memory_that_is_local_to_it(
+    monkeypatch, kind, found
+):
+    monkeypatch.setattr(physical, "host_memory", lambda: 123)
+    types_of_memory = (MemoryType(1, 0), MemoryType(6, 1), MemoryType(7, 2), MemoryType(1, 0))
+    info = types.SimpleNamespace(kind=kind, uuid="00ff", memory_types=types_of_memory, heaps=(60, 1000, 10))
+    planned = types.SimpleNamespace(info=info)
+    assert physical_of(DeviceConfig("vulkan"), planned) == found
+    assert physical_of(DeviceConfig("vulkan", id="mine"), planned) == Physical("mine", found.bytes)
+
+
+def test_R3_vulkan_on_the_cpu_and_the_reference_backend_share_one_device(registry):
+    needs("vulkan")
+
+    async def main():
+        async with Bench(config(device={"backend": "vulkan"})).open(), Bench(config()).open():
+            claims = [entry.claim for entry in registry.entries()]
+            assert {claim.backend for claim in claims} == {"reference", "vulkan"}
+            assert len({claim.device for claim in claims}) == (1 if device_info().kind == "cpu" else 2)
+
+    run(main)
