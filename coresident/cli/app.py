@@ -24,6 +24,7 @@ from .simulate import simulate
 from .status import status
 from .store import app as store
 from .streams import allow_local_modules, open_streams
+from .warm import warm
 
 
 class Reporting(TyperGroup):
@@ -71,7 +72,7 @@ def root(
     context.ensure_object(Terminal).debug = debug
 
 
-for command in (demo, chat, plan, devices, doctor, status, replay, audit, show, report, simulate, calibrate):
+for command in (demo, chat, plan, devices, doctor, warm, status, replay, audit, show, report, simulate, calibrate):
     app.command(epilog=HELP)(command)
 app.command("import", epilog=HELP)(import_)
 app.add_typer(store, name="store")

@@ -16,6 +16,7 @@ from ..runtime.backends.diagnosis import Diagnosis, diagnose
 from ..runtime.config import Config
 from . import options
 from .failures import FAULT
+from .here import computing_here
 from .options import configured
 from .progress import Progress, loading
 from .wording import print_json, screen, size, table_of
@@ -38,8 +39,8 @@ def doctor(
     Attach what it prints to a report. Ends with exit code 1 when a check failed. Loads the model once, with a context
     of its own choice; the synthetic checkpoint takes seconds, a real model on a CPU minutes.
     """
-    chosen = configured(config, model=model, backend=backend)
-    found = examine(chosen, quick, Progress())
+    with computing_here(configured(config, model=model, backend=backend)) as chosen:
+        found = examine(chosen, quick, Progress())
     if as_json:
         print_json(as_object(found))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from ..actors.memory.plan import AllocationPlan
 from ..runtime.backends.catalog import open_backend
 from . import options
 from .failures import DOES_NOT_FIT, FAULT
+from .here import computing_here
 from .options import configured
 from .plan_probe import measure, show_probe
 from .plan_report import PlanReport, report_on
@@ -53,12 +55,13 @@ def plan(
         chunk=chunk,
         policy=policy,
     )
-    opened = open_backend(chosen)
-    report = report_on(chosen, opened)
-    console = screen()
-    if not as_json:
-        show(report, console)
-    probed = measure(chosen, opened, report.account.context, Progress()) if probe and report.fits else None
+    with computing_here(chosen) if probe else nullcontext(chosen) as chosen:
+        opened = open_backend(chosen)
+        report = report_on(chosen, opened)
+        console = screen()
+        if not as_json:
+            show(report, console)
+        probed = measure(chosen, opened, report.account.context, Progress()) if probe and report.fits else None
     if as_json:
         print_json(report.as_json() | ({} if probed is None else {"probe": [step.as_json() for step in probed]}))
     else:
@@ -86,6 +89,9 @@ def _buffers(report: PlanReport) -> Table:
         f"buffers at a context of {report.account.context:,} tokens", "buffer", ">count", ">each", ">total", "account"
     )
     for buffer in report.account.buffers:
+        if not buffer.count:
+            # What a plan names without allocating it: the largest array of a step, which the workspace holds.
+            continue
         table.add_row(buffer.name, str(buffer.count), size(buffer.bytes), size(buffer.total), buffer.account)
     return table
 

@@ -31,7 +31,8 @@ def test_the_doctor_finds_this_machine_well(backend: str, cli: Callable) -> None
     assert {finding["outcome"] for finding in report["findings"]} == {"ok"}
     assert {step["kind"] for step in report["tightest_steps"]} == {"warmup", "prefill", "decode", "decision"}
     assert report["environment"]["coresident"]
-    assert ("mlx device" in report["environment"]) == (backend == "mlx")
+    for named in ("mlx", "vulkan"):
+        assert (f"{named} device" in report["environment"]) == (backend == named)
 
 
 def test_a_quantized_folder_goes_through_the_commands(cli: Callable, tmp_path: Path) -> None:
