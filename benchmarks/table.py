@@ -45,6 +45,11 @@ def rows(results: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield what, f"{one['most_of_charge']}, {one['steps']}, {one['breaches']}"
     if "mlx_growth" in results:
         yield from _mlx_growth(results["mlx_growth"])
+    for name, form in (("vulkan_speed", "quantized weights"), ("vulkan_speed_half", "float16 weights")):
+        if name in results:
+            yield from _vulkan_speed(results[name], form)
+    if "vulkan_warmup" in results:
+        yield from _vulkan_warmup(results["vulkan_warmup"])
     if "longevity" in results:
         yield from _longevity(results["longevity"])
     if "simulation" in results:
@@ -160,6 +165,38 @@ def _mlx_growth(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         f"MLX, {figures['turns']:,} decode steps and decisions in turn: results that differ, growth",
         f"{figures['different_results']}; " + ", ".join(f"{name} {count:+}" for name, count in grown.items()),
     )
+
+
+def _vulkan_speed(figures: Mapping[str, Any], form: str) -> Iterator[tuple[str, str]]:
+    """CPU time where a CPU computes, else the wall's."""
+    clock, unit = ("cpu_ms", "cpu-ms") if figures["kind"] == "cpu" else ("ms", "ms")
+    where = f"Vulkan on {figures['device']}, {form}"
+    for depth, one in figures["by_depth"]["vulkan"].items():
+        cells = [
+            f"{one[what][clock]} ({figures['by_depth']['reference'][depth][what]['cpu_ms']})"
+            for what in ("prefill_a_token", "decode_a_token")
+        ]
+        yield f"{where}, up to depth {depth}: prefill, decode (reference backend)", f"{', '.join(cells)} {unit} a token"
+    deepest, submits = list(figures["by_depth"]["vulkan"].values())[-1], figures["submits"]
+    yield (
+        f"{where}: the longest of {deepest['segments']} segments of a chunk",
+        f"{deepest['longest_segment']['ms']} ms ({deepest['longest_segment'][clock]} {unit})",
+    )
+    yield (
+        f"{where}: the host's CPU time in a decode step, recorded and submitted again; an empty submit and its wait",
+        f"{deepest['first_decode']['host_cpu_ms']}, {deepest['decode_a_token']['host_cpu_ms']} cpu-ms; "
+        f"{submits['empty']['ms']} ms, {submits['in_a_token']} of them a token, {submits['in_a_chunk']} a chunk",
+    )
+
+
+def _vulkan_warmup(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, run in figures.items():
+        if isinstance(run, Mapping):
+            ratios = [run[part]["ratio"]["cpu_ms"] for part in ("chunk", "token")]
+            yield (
+                f"Vulkan, a new process with {name.replace('_', ' ')}: first chunk, first token / slowest later ones",
+                f"{ratios[0]}, {ratios[1]} of CPU time ({run['new_files_in_the_caches']} new files in the caches)",
+            )
 
 
 def _longevity(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
