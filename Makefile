@@ -81,4 +81,4 @@ $(VENV)/smollm2.stamp: | $(VENV)/package.stamp
 $(VENV)/drivers.stamp: | $(VENV)/smollm2.stamp
 	@if dpkg -s $(DRIVERS) >/dev/null 2>&1 || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ]; then touch $@; \
 	elif apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends $(DRIVERS); \
-	then touch $@; else echo "Going on without $(DRIVERS), which can't be installed; nothing here needs them yet." >&2; fi
+	then touch $@; else echo "Going on without $(DRIVERS), which can't be installed: the Vulkan backend's tests skip." >&2; fi

@@ -15,12 +15,13 @@ from coresident.policies.catalog import CATALOG
 from coresident.runtime.config import load_config
 
 from coresident import load_request
+from support.backends import needs
 from support.signed import signer
 from support.tiny_models import write_gguf
 from support.tree import ROOT
 
-README, TRUST, _, POLICY = re.split(
-    r"^## (?:Trust and recovery|On a Mac|Write your own policy)\n",
+README, TRUST, _, VULKAN, POLICY = re.split(
+    r"^## (?:Trust and recovery|On a Mac|On any GPU|Write your own policy)\n",
     (ROOT / "README.md").read_text(encoding="utf-8"),
     flags=re.MULTILINE,
 )
@@ -146,6 +147,18 @@ def test_the_store_example_signs_a_model_that_a_worker_process_serves(tmp_path: 
         "trio.run(main)\n"
     )
     assert run([sys.executable, "-c", program], tmp_path, **home) == "completed process\n"
+
+
+def test_the_vulkan_example_is_warmed_and_checked(tmp_path: Path) -> None:
+    needs("vulkan")
+    (config,), (commands,) = blocks("toml", VULKAN), blocks("sh", VULKAN)
+    (tmp_path / "gpu.toml").write_text(config, encoding="utf-8")
+    places = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    said = [run([sys.executable, "-m", *shlex.split(line)], tmp_path, **places) for line in commands.splitlines()]
+    devices, warmed, checked = said
+    assert "Vulkan devices" in devices
+    assert str(tmp_path / "cache" / "coresident" / "vulkan") in warmed
+    assert "checks passed" in checked
 
 
 def test_the_two_commands_are_the_makefile_s() -> None:
